@@ -11,7 +11,7 @@ import tempfile
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from statistics import mean
+from statistics import mean, median
 from typing import Any
 
 from experiments import Claim, Findings, Record, Runner, Table, experiment, listed, seeded
@@ -23,6 +23,8 @@ from osculate.data.uci import CLASSIFICATION
 LIMIT = "upper limit of the difference"
 DIFFERENCE, ERROR, SECONDS = "loss less that of the network", "standard error", "s"
 NEW, NEW_ERROR = "the same on test data", "standard error on test data"
+#: Sets on whose test parts the rule of ``osc.tune`` was chosen.
+CHOSEN_ON = ("concrete", "energy", "uci_digits")
 #: Standard errors of a limit of 95 %, and nats that it may be above zero.
 ERRORS, NEAR = 1.96, 0.05
 
@@ -84,10 +86,13 @@ def claims(runs: Mapping[str, Sequence[Mapping[str, float]]]) -> Iterator[Claim]
     new = {name: mean(run[NEW] for run in each) for name, each in runs.items()}
     errors = {name: mean(run[NEW_ERROR] for run in each) / len(each) ** 0.5 for name, each in runs.items()}
     clearly = {name: value for name, value in new.items() if value > ERRORS * errors[name]}
+    below = sum(value < 0 for name, value in new.items() if name not in CHOSEN_ON)
+    unseen = sum(name not in CHOSEN_ON for name in new)
     yield Claim.judged(
-        "On test data the loss is below that of the network, averaged over sets",
-        mean(new.values()) < 0,
-        f"{mean(new.values()):+.3f}; above by more than two standard errors on {listed(clearly, '+.3f') or 'none'}.",
+        "On the test data of most sets that the rule was not chosen on, the loss is below that of the network",
+        2 * below > unseen,
+        f"{below} of {unseen}, median {median(new.values()):+.3f} over all; above by more than two standard errors on "
+        f"{listed(clearly, '+.3f') or 'none'}.",
     )
 
 

@@ -45,7 +45,7 @@ class ApproximationOptions:
         refine: Move the mean to that of the linear model and average the curvature, so that the posterior is calibrated
             without held-out data; false leaves both at the network. By default true for classes and real values, but
             not for autoencoders, sampled curvature, --prior normalised and --evidence.
-        tune: Choose prior precision and temperature on the validation part after the fit, for an autoencoder only the
+        tune: Choose prior precision, temperature, noise and mean on the validation part, for an autoencoder only the
             temperature. By default true if osculate train has kept a validation part.
     """
 

@@ -213,7 +213,7 @@ def _print(q: Gaussian, fitted: Gaussian, summary: dict[str, Any], card: Card) -
         factor = float((q.prior.precision / fitted.prior.precision).mean())
         noise = "" if summary["noise_scale"] is None else " and noise scale"
         print(f"Tuning has set this temperature{noise}, and multiplied the precisions by {factor:.3g}.")
-        if q.offset is not None and fitted.offset is not None:
+        if q.offset is not None and fitted.offset is not None and bool(fitted.offset.any()):
             share = float(q.offset.norm() / fitted.offset.norm())
             print(f"The mean has gone {share:.0%} of the way from the network to that of the refined posterior.")
         print("--tune false skips tuning.")

@@ -1,11 +1,11 @@
-"""Prior precision and temperature tuned on held-out data, with a single pass over the network."""
+"""Prior precision, temperature, noise and mean tuned on held-out data, with a single pass over the network."""
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
-from math import inf, isfinite, log10
+from math import inf, isfinite, log, log10
 from typing import Any, NamedTuple
 
 import torch
@@ -56,13 +56,14 @@ ERRORS, ROUNDING = 2.0, 1e-4
 #: In the grid: shares of the way from the network to the mean of a refined posterior, and of the way from its noise
 #: scale to the error of the network alone on the held-out data, in logarithms.
 SHARES, NOISES = (1.0, 0.0), (0.0, 0.5, 1.0)
-#: Decades that the noise scale may be outside of these two.
-AROUND = 0.5
+#: Decades by which the noise scale may leave the range between these two, and number of data that the posterior's own
+#: noise scale counts for.
+AROUND, OWN = 0.5, 5.0
 #: Nats per target by which a choice may be worse than the network alone, at the upper 95 % limit.
 WORSE = 0.05
 
 
-class Point(NamedTuple):
+class Candidate(NamedTuple):
     """A candidate, relative to the posterior that is tuned.
 
     Attributes:
@@ -136,10 +137,11 @@ class Tuning:
     Args:
         metric: Name of the loss, "loss" for a function.
         num_data: Number of held-out data.
-        network: Mean loss of the network alone, p(y|f(x; θ*)).
+        network: Mean loss of the network alone, p(y|f(x; θ*)), with its own noise scale by these data.
         ignorance: Loss of ignorance.
         start: Loss of the posterior before tuning.
         choice: Loss of the tuned posterior.
+        alone: Likelihood of the network alone.
     """
 
     metric: str
@@ -148,6 +150,7 @@ class Tuning:
     ignorance: HeldOutLoss | None
     start: HeldOutLoss
     choice: HeldOutLoss
+    alone: Likelihood
 
     @property
     def sentence(self) -> str:
@@ -191,8 +194,10 @@ def tune(
     Of all candidates whose loss is within ``caution`` standard errors of the best (of the paired difference over the
     data), the one with the largest functional variance is taken: held-out data from the training distribution say
     little about the uncertainty elsewhere, and among settings that they do not distinguish the most uncertain one is
-    the safest. Only those count whose NLL per target is at most 0.05 nats above that of the network alone, by its
-    upper 95 % limit: where few data cannot show that a posterior does no harm, the choice is close to the network.
+    the safest. For ``metric="nll"``, with ``caution`` and ``temperature``, only those count whose NLL per target is at
+    most 0.05 nats above that of the network alone, by its upper 95 % limit: where few data cannot show that a posterior
+    does no harm, the choice is close to the network. The present noise scale counts for five data, in the choice and in
+    that of the network alone.
 
     Args:
         q: A Gaussian posterior, or what ``osc.train`` returned.
@@ -215,8 +220,9 @@ def tune(
     Warns if the search ends at the boundary of the grid, and if the tuned posterior predicts worse than the network
     alone by more than two standard errors.
 
-    Cost: one predictive pass over the validation data, and about seventy contractions with the posterior; the losses
-    are evaluated about seventy times, and three hundred times for a refined posterior with a noise scale.
+    Cost: one predictive pass over the validation data, and about seventy contractions with the posterior (twice as many
+    for a refined classifier); the losses are evaluated up to three hundred times. Data whose projections do not fit
+    into memory are passed anew each time.
 
     >>> import osculate as osc
     >>> X, Y = torch.randn(40, 2), torch.randint(3, (40,))
@@ -231,19 +237,21 @@ def tune(
         loss: Loss = lambda predictive, y: by_name(predictive, y, q.likelihood.counted(y))  # noqa: E731
     else:
         loss = metric
-    held_out = _Validation(q, validation, choose_link(q.likelihood, link), progress)
     noisy, refined = temperature and q.likelihood.has_noise, temperature and q.offset is not None
+    held_out = _Validation(q, validation, choose_link(q.likelihood, link), progress, OWN * (metric == "nll"))
     error = held_out.error if noisy else 1.0
     network = held_out.network(loss, error)
     bounds = {"prior": (-WIDEST, WIDEST)}
     bounds |= {"temperature": (-WIDEST, WIDEST)} if temperature else {}
     bounds |= {"share": (0.0, 1.0)} if refined else {}
     bounds |= {"noise": (min(0.0, log10(error)) - AROUND, max(0.0, log10(error)) + AROUND)} if noisy else {}
-    search = _Search(lambda point: held_out.score(point, loss), network, bounds)
+    search = _Search(lambda point: held_out.score(point, loss), network + held_out.penalty(log10(error)), bounds)
     at = log10(float(q.temperature))
     noises = [part * log10(error) for part in (NOISES if noisy else NOISES[:1])]
     grid = list(product(TEMPERATURES if temperature else (at,), DECADES, SHARES if refined else SHARES[:1], noises))
-    points = [Point(prior, t, share, noise) for t, prior, share, noise in grid]
+    points = [Candidate(prior, t, share, noise) for t, prior, share, noise in grid]
+    if temperature:  # the network alone
+        points.append(Candidate(WIDEST, -WIDEST, 0.0 if refined else 1.0, log10(error)))
     best = min(track(points, "tuning", len(points), progress), key=search)
     if not isfinite(search(best)):
         why = f" ({held_out.trouble})" if held_out.trouble else ""
@@ -251,20 +259,25 @@ def tune(
             f"no candidate gave a finite loss on the validation data{why}: check its targets and the metric."
         )
     best = search.lowest(best)
-    limit = WORSE * held_out.targets if metric == "nll" and caution > 0 else inf
+    limit = WORSE * held_out.targets if metric == "nll" and caution > 0 and temperature else inf
     # a prior that the data do not determine could widen without bound: caution moves the temperature if it is tuned
     choice = search.cautious(best, caution, limit, ["temperature" if temperature else "prior"])
-    start = held_out.score(Point(0.0, at), loss)
     name = metric if isinstance(metric, str) else "loss"
-    tuning = held_out.tuning(name, loss, network, start, search.scored(choice))
-    _warn(best, tuning, q.offset is not None)
+    tuning = held_out.tuning(name, loss, error, Candidate(0.0, at), choice)
+    _warn((best, choice), tuning, q.offset is not None)
     return _at(q, choice).noted(tuning=tuning)
 
 
-def _warn(best: Point, tuning: Tuning, refined: bool) -> None:
-    """Warn of a search that ended at the boundary of the grid, and of a posterior that is worse than its network."""
+def _warn(found: Sequence[Candidate], tuning: Tuning, refined: bool) -> None:
+    """Warn of a search that ended at the boundary of the grid, and of a posterior that is worse than its network.
+
+    Args:
+        found: The best candidate, and the choice.
+        tuning: Losses.
+        refined: True if the posterior is refined.
+    """
     ignorance, choice = tuning.ignorance, tuning.choice
-    if min(best.prior, -best.temperature) <= -EDGE:
+    if min(min(each.prior, -each.temperature) for each in found) <= -EDGE:
         if ignorance is not None and ignorance.verdict > 0:
             why = f"the network alone predicts worse than ignorance, by {ignorance.words}. Train it longer, or check "
             why += "the data."
@@ -286,7 +299,7 @@ def _warn(best: Point, tuning: Tuning, refined: bool) -> None:
             "use another structure, or predict with via='mode'.",
             stacklevel=3,
         )
-    elif max(best.prior, -best.temperature) >= 4.0 and choice.verdict == 0:
+    elif max(found[0].prior, -found[0].temperature) >= 4.0 and choice.verdict == 0:
         warnings.warn(
             "the loss on these held-out data is lowest with almost no uncertainty: the tuned posterior predicts like "
             f"the network alone (the difference is {choice.words}). For more uncertainty tune the prior by the "
@@ -322,7 +335,7 @@ def ignorance_of(
     return (lambda y: Normal(mean.expand(y.shape), spread.expand(y.shape))) if bool((spread > 0).all()) else None
 
 
-def _at(q: Gaussian, point: Point) -> Gaussian:
+def _at(q: Gaussian, point: Candidate) -> Gaussian:
     factor = 10**point.noise
     changes: dict[str, Any] = {} if point.noise == 0 else {"likelihood": q.likelihood.times(factor)}
     if q.offset is not None and point.share != 1:
@@ -355,29 +368,32 @@ class _Search:
 
     def __init__(
         self,
-        score: Callable[[Point], _Score],
+        score: Callable[[Candidate], _Score],
         network: Float[Tensor, " N"],
         bounds: Mapping[str, tuple[float, float]],
     ) -> None:
         self._score, self._network, self._bounds = score, network, bounds
-        self._seen: dict[Point, _Score] = {}
+        self._seen: dict[Candidate, _Score] = {}
 
-    def __call__(self, point: Point) -> float:
+    def __call__(self, point: Candidate) -> float:
         """The mean loss."""
         return self.scored(point).mean
 
-    def scored(self, point: Point) -> _Score:
+    def scored(self, point: Candidate) -> _Score:
         """The losses."""
         if point not in self._seen:
             self._seen[point] = self._score(point)
         return self._seen[point]
 
-    def lowest(self, start: Point) -> Point:
+    def lowest(self, start: Candidate) -> Candidate:
         """The point of lowest loss near another one, but not further along a valley that these data find flat."""
         losses = self.scored(start).losses
-        return self._descend(start, list(self._bounds), self, FLAT * float(losses.std()) / len(losses) ** 0.5)
+        error = float(losses.std()) / len(losses) ** 0.5 if len(losses) > 1 else 0.0
+        return self._descend(start, list(self._bounds), self, FLAT * error)
 
-    def _descend(self, start: Point, axes: Sequence[str], value: Callable[[Point], float], gain: float = 0.0) -> Point:
+    def _descend(
+        self, start: Candidate, axes: Sequence[str], value: Callable[[Candidate], float], gain: float = 0.0
+    ) -> Candidate:
         """Step along these axes while it lowers the value by some gain, with steps halved down to FINEST."""
         best, step = start, 0.5
         while step >= FINEST:
@@ -390,7 +406,7 @@ class _Search:
                 step /= 2
         return best
 
-    def cautious(self, best: Point, caution: float, limit: float, axes: Sequence[str]) -> Point:
+    def cautious(self, best: Candidate, caution: float, limit: float, axes: Sequence[str]) -> Candidate:
         """The point of largest functional variance among those not clearly worse than the best, nor than the network.
 
         Args:
@@ -405,11 +421,11 @@ class _Search:
         data = len(self._network)
         errors = max(ERRORS, float(stdtrit(data - 1, 0.975))) if data > 1 else inf  # Student's t, for few data
 
-        def near(point: Point) -> bool:
+        def near(point: Candidate) -> bool:
             change = HeldOutLoss.beside(self.scored(point).losses, self.scored(best).losses)
             return change.difference <= (caution * change.standard_error if isfinite(change.standard_error) else 0.0)
 
-        def safe(point: Point) -> bool:
+        def safe(point: Candidate) -> bool:
             change = HeldOutLoss.beside(self.scored(point).losses, self._network)
             return change.difference + errors * change.standard_error <= limit
 
@@ -417,7 +433,7 @@ class _Search:
         rules = (lambda point: near(point) and safe(point)), safe, near
         allowed = next(rule for rule in rules if any(map(rule, seen)))
 
-        def tightness(point: Point) -> float:
+        def tightness(point: Candidate) -> float:
             return -self.scored(point).spread if allowed(point) else inf
 
         return self._descend(min(seen, key=tightness), axes, tightness)
@@ -431,6 +447,7 @@ class _Validation:
     data: Data
     link: Link
     progress: bool
+    own: float
 
     def __post_init__(self) -> None:
         likelihood = self.q.likelihood
@@ -440,7 +457,7 @@ class _Validation:
         self._memory = budget(None, self.q.network.device)
         self._kept: list[tuple[Projected, Tensor]] | None = []
         self._batches = list(as_batches(self.data))  # the loader is read once: it may shuffle, or end
-        self._last: tuple[Point, list[tuple[Projected, Tensor, Tensor]]] | None = None
+        self._last: tuple[Candidate, list[tuple[Projected, Tensor, Tensor]]] | None = None
         self._alone: list[tuple[Tensor, Tensor]] = []  # outputs of the network, and targets
         size, targets = 0, 0
         for part in self._project(track(self._batches, "validation pass", len(self._batches), self.progress)):
@@ -456,7 +473,8 @@ class _Validation:
                 self._kept.append(part)
         if not targets:
             raise ValueError("every validation target is one that the likelihood ignores: pass others.")
-        self.targets = targets / sum(len(y) for _, y in self._alone)  # of a datum, on average
+        self.size = sum(len(y) for _, y in self._alone)
+        self.targets = targets / self.size  # of a datum, on average
 
     def _project(self, batches: Iterable[tuple[Inputs, Tensor]]) -> Iterator[tuple[Projected, Tensor]]:
         for x, y in batches:
@@ -469,8 +487,8 @@ class _Validation:
                     start += len(each.f)
                 yield replace(each, parts=list(each.parts)), targets
 
-    def score(self, point: Point, loss: Loss) -> _Score:
-        """The losses of a candidate."""
+    def score(self, point: Candidate, loss: Loss) -> _Score:
+        """The losses of a candidate, with the penalty on its noise scale."""
         q, losses, variances = _at(self.q, point), [], []
         try:
             for each, covariance, y in self._covariances(point._replace(share=1.0, noise=0.0)):
@@ -481,12 +499,19 @@ class _Validation:
         except ValueError as error:  # a precision that cannot be factorised, or probabilities that are not finite
             self.trouble = str(error)
             return _Score(torch.full((1,), inf), 0.0)
-        return _Score(torch.cat(losses).detach().double(), float(torch.cat(variances).mean()))
+        found = torch.cat(losses).detach().double() + self.penalty(point.noise)
+        return _Score(found, float(torch.cat(variances).mean()))
 
-    def _covariances(self, point: Point) -> Iterable[tuple[Projected, Tensor, Tensor]]:
-        """Projections, covariances of the function values, and targets; the last ones are kept if there is room."""
-        if self._kept is None:
-            return self._contracted(_at(self.q, point), self._project(self._batches))
+    def penalty(self, decades: float) -> float:
+        """The negative log likelihood of as many data as the own noise scale counts for, for each held-out datum."""
+        factor = 10**decades
+        return self.own * self.targets / self.size * (log(factor) + 0.5 * (factor**-2 - 1))
+
+    def _covariances(self, point: Candidate) -> Iterable[tuple[Projected, Tensor, Tensor]]:
+        """Projections, covariances of the function values, and targets; the last ones are kept if they are small."""
+        if self._kept is None or self._coupled:
+            projected = self._project(self._batches) if self._kept is None else self._kept
+            return self._contracted(_at(self.q, point), projected)
         if self._last is None or self._last[0] != point:
             self._last = point, list(self._contracted(_at(self.q, point), self._kept))
         return self._last[1]
@@ -503,25 +528,34 @@ class _Validation:
 
     @property
     def error(self) -> float:
-        """The noise scale of largest likelihood for the network alone, in units of that of the posterior."""
+        """The noise scale of largest likelihood for the network alone, in units of that of the posterior.
+
+        The posterior's own one counts for a few data, so that a single residual does not determine it.
+        """
         sums = [self.q.likelihood.noise_balance(self.q.likelihood.statistics(f, y)) for f, y in self._alone]
         size, squares = (float(sum(each)) for each in zip(*sums, strict=True))
-        return (squares / size) ** 0.5 if 0 < squares < inf else 1.0
+        factor = ((squares + self.own * self.targets) / (size + self.own * self.targets)) ** 0.5
+        return factor if 0 < factor < inf else 1.0
 
     def network(self, loss: Loss, noise: float) -> Float[Tensor, " N"]:
         """The losses of the network alone, with so many times the noise scale of the posterior."""
-        likelihood = self.q.likelihood if noise == 1 else self.q.likelihood.times(noise)
+        likelihood = self.alone(noise)
         return self._losses(loss, (likelihood.distribution(f) for f, _ in self._alone))
 
-    def tuning(self, metric: str, loss: Loss, network: Float[Tensor, " N"], start: _Score, choice: _Score) -> Tuning:
-        """The losses of the network alone and of ignorance, beside those of two posteriors."""
-        likelihood = self.q.likelihood
+    def alone(self, noise: float) -> Likelihood:
+        """The likelihood of the network alone."""
+        return self.q.likelihood if noise == 1 else self.q.likelihood.times(noise)
+
+    def tuning(self, metric: str, loss: Loss, noise: float, start: Candidate, choice: Candidate) -> Tuning:
+        """The losses of the network alone and of ignorance, beside those of two candidates."""
+        likelihood, network = self.q.likelihood, self.network(loss, noise)
         constant = ignorance_of(likelihood, [y for _, y in self._alone], likelihood.events(self._alone[0][0]))
         ignorance = None
         if constant is not None:
             ignorance = HeldOutLoss.beside(self._losses(loss, (constant(y) for _, y in self._alone)), network)
-        found = HeldOutLoss.beside(start.losses, network), HeldOutLoss.beside(choice.losses, network)
-        return Tuning(metric, len(network), float(network.mean()), ignorance, *found)
+        losses = (self.score(each, loss).losses - self.penalty(each.noise) for each in (start, choice))
+        found = [HeldOutLoss.beside(each, network) for each in losses]
+        return Tuning(metric, len(network), float(network.mean()), ignorance, found[0], found[1], self.alone(noise))
 
     def _losses(self, loss: Loss, predictives: Iterable[Distribution]) -> Float[Tensor, " N"]:
         each = [loss(predictive, y) for predictive, (_, y) in zip(predictives, self._alone, strict=True)]

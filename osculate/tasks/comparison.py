@@ -40,7 +40,7 @@ INTERVALS: Mapping[str, Callable[..., float]] = {
 
 #: Advice for a posterior that is worse than its network, and for one that was tuned before.
 UNTUNED = "Tune it on held-out data with osc.tune(q, data), or use the network alone."
-TUNED = "It was tuned on other data: tune it on more, fit another structure, or use the network alone."
+TUNED = "It is tuned already: tune it on more data, fit another structure, or use the network alone."
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,8 @@ def compare(q: Any, data: Data, *, batch_size: int = 500, progress: bool = False
     """Compare a posterior with its network alone, on the same data.
 
     Args:
-        q: A posterior, or what ``osc.train`` returned; for an ensemble the first member is the network.
+        q: A posterior, or what ``osc.train`` returned; for an ensemble the first member is the network. The network has
+            the posterior's noise scale, or its own by the held-out data that ``osc.tune`` has seen.
         data: Held-out inputs and targets: ``(X, Y)``, a loader, or an iterable of batches that can be
             read twice.
         batch_size: Rows at a time where ``data`` is a pair of tensors.
@@ -145,11 +146,11 @@ def compare(q: Any, data: Data, *, batch_size: int = 500, progress: bool = False
     ['nll', 'ece', 'brier', 'accuracy']
     """
     posterior = as_posterior(q)
-    alone = Point(posterior.model, posterior.likelihood)
+    tuning = getattr(posterior, "tuning", None)
+    alone = Point(posterior.model, posterior.likelihood if tuning is None else tuning.alone)
     discrete, mine = columns(posterior, data, batch_size, progress, "predicting", predict_options)
     _, networks = columns(alone, data, batch_size, progress, "predicting by the network", {})
-    tuned = getattr(posterior, "tuning", None) is not None
-    found = replace(compared(discrete, mine, networks), way_out=TUNED if tuned else UNTUNED)
+    found = replace(compared(discrete, mine, networks), way_out=UNTUNED if tuning is None else TUNED)
     if found.verdict < 0:
         warnings.warn(found.sentence, stacklevel=2)
     return found

@@ -193,13 +193,13 @@ def test_the_losses_are_those_of_predictions() -> None:
     assert f"{found.choice.mean:.3f}" in str(found)
 
 
-def regression(noise: float = 0.1) -> tuple[osc.posteriors.Gaussian, tuple[torch.Tensor, torch.Tensor]]:
-    """A refined posterior of a network with 1.5 times its weights, and data with more noise than it assumes."""
+def regression(noise: float = 0.1, size: float = 1.5) -> tuple[osc.posteriors.Gaussian, tuple[torch.Tensor, torch.Tensor]]:
+    """A refined posterior of a network with so many times its weights, and data with a noise of 0.3."""
     torch.manual_seed(0)
     model, x = nn.Linear(3, 1, bias=False), torch.randn(400, 3)
     y = model(x).detach() + 0.3 * torch.randn(400, 1)
     with torch.no_grad():
-        model.weight.mul_(1.5)
+        model.weight.mul_(size)
     q = osc.laplace(model, osc.likelihoods.Gaussian(noise), (x[:20], y[:20]), structure="full", prior=1.0)
     return q.replace(likelihood=osc.likelihoods.Gaussian(noise)), (x[20:], y[20:])
 
@@ -224,6 +224,23 @@ def test_the_network_alone_is_a_limit_of_the_candidates() -> None:
         q.model, q.likelihood.times(float((data[1] - q.model(data[0])).square().mean()) ** 0.5 / 0.1)
     )
     assert tuned.tuning.network == pytest.approx(held_out_nll(network, data), rel=1e-4)
+
+
+@pytest.mark.parametrize("size", [1, 2, 5])
+def test_few_data_do_not_determine_the_noise(size: int) -> None:
+    q, (x, y) = regression(0.3, 1.0)
+    held_out, new = (x[:size], y[:size]), (x[100:], y[100:])
+    assert held_out_nll(osc.tune(q, held_out), new) <= held_out_nll(q, new) + 0.2
+
+
+def test_a_comparison_gives_the_network_its_own_noise() -> None:
+    q, (x, y) = regression()
+    tuned = osc.tune(q, (x[:100], y[:100]))
+    own = float(tuned.tuning.alone.scale)
+    assert own == pytest.approx(float((y[:100] - q.model(x[:100])).square().mean() ** 0.5), rel=0.1)
+    found = osc.compare(tuned, (x[100:], y[100:])).differences[0].network
+    alone = osc.posteriors.Point(q.model, osc.likelihoods.Gaussian(own))
+    assert found == pytest.approx(held_out_nll(alone, (x[100:], y[100:])), rel=1e-5)
 
 
 @pytest.mark.parametrize("size", [2, 10, 50])
