@@ -22,6 +22,7 @@ from osculate.cli.side_by_side import SideBySide, way_out
 from osculate.cli.train import NOISE, require_targets
 from osculate.data import Dataset
 from osculate.evidence import effective_parameters, log_evidence
+from osculate.methods import MAP
 from osculate.posteriors import Gaussian
 from osculate.serialization import save
 from osculate.tensorfiles import fill
@@ -171,7 +172,8 @@ def _require_mode(card: Card, options: FitOptions, run_options: RunOptions) -> N
             f"{card.method}, but fit needs a mode: train a network with --method map."
         )
     target = run_options.output or options.checkpoint.parent
-    if card.method and target.resolve() == options.checkpoint.parent.resolve() and (target / POSTERIOR).is_file():
+    own = card.method in METHODS and METHODS[card.method] is not MAP  # a MAP estimate leaves no posterior
+    if own and target.resolve() == options.checkpoint.parent.resolve() and (target / POSTERIOR).is_file():
         raise ValueError(
             f"{str(target / POSTERIOR)!r} is the posterior of --method {card.method}, which fit would overwrite: name "
             "another folder with --output."

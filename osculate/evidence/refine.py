@@ -192,10 +192,29 @@ def _linear_mode(q: Gaussian, held: Held, trust: float | None, tolerance: float,
         size, errors = target.likelihood.noise_balance(summed_statistics(target, [(values, held.targets)]))
         free = max(float(size) - sum(effective_parameters(target).values()), LEAST * float(size))
         factor = (errors / free).sqrt()
+        if not float(factor) > 0:  # the linear model fits every target exactly
+            break
         if abs(float(factor) - 1) < NEAR:
             break
         target = target.replace(likelihood=target.likelihood.times(factor))
+    if noise:
+        _warn_of_noise(mean, held)
     return mean
+
+
+def _warn_of_noise(q: Gaussian, held: Held) -> None:
+    """Warn of a noise scale above the spread of the targets: the evidence takes everything for noise."""
+    spread, scale = held.targets.double().std(0), torch.as_tensor(getattr(q.likelihood, "scale", 0.0)).double()
+    if len(held.targets) > 1 and bool((scale.to(spread) > spread).any()):
+        structure = q.structure.structure.name
+        way_out = "structure='full'" if structure != "full" else "a fixed prior (prior=1.0)"
+        warnings.warn(
+            f"the evidence puts the noise scale ({float(scale.max()):.3g}) above the standard deviation of the targets "
+            f"({float(spread.min()):.3g}): it takes them for noise, and intervals are too wide. With few data for each "
+            f"parameter the approximation {structure!r} is not up to it: use {way_out}, or held-out data "
+            "(validation=…).",
+            stacklevel=5,
+        )
 
 
 def _towards_mode(search: Any, target: Gaussian, trust: float | None, tolerance: float) -> float:

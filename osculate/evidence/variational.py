@@ -35,6 +35,8 @@ EXACT = 32
 DRAWS = 16
 #: Bytes of the derivatives of all outputs that are computed together; more of them leave the caches.
 CHUNK = 2**26
+#: Relative difference of the log likelihood of the same data, summed in another order.
+SAME = 1e-4
 #: Data on which a change of the covariance is judged, and standard errors beyond which their verdict is that of all.
 JUDGING, ERRORS = 256, 3.0
 
@@ -372,10 +374,13 @@ def require_same_data(q: Gaussian, outputs: Tensor, targets: Tensor) -> None:
         outputs: Outputs of the network for all data.
         targets: Their targets.
     """
+    q.likelihood.check(outputs, targets)
     found = q.likelihood.log_likelihood(summed_statistics(q, [(outputs, targets)]))
     expected = q.likelihood.log_likelihood(q.fit.statistics)
-    if not torch.isclose(found.double(), expected.double().to(found.device), rtol=1e-2, atol=1e-2 * q.num_data):
+    near = max(SAME, 10 * torch.finfo(q.network.dtype).eps)
+    if not torch.isclose(found.double(), expected.double().to(found.device), rtol=near, atol=near * q.num_data):
         raise ValueError(
-            "the posterior was fitted to other data: the log likelihood of its network was "
-            f"{float(expected):,.1f} nats, and is {float(found):,.1f} here. Pass the same data, without random changes."
+            "these are not the data of the fit, or they change from pass to pass: the log likelihood of the network "
+            f"was {float(expected):,.1f} nats, and is {float(found):,.1f} here. Pass the same data, without random "
+            "augmentation, drop_last or sampling with replacement."
         )

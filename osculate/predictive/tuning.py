@@ -142,6 +142,7 @@ class Tuning:
         start: Loss of the posterior before tuning.
         choice: Loss of the tuned posterior.
         alone: Likelihood of the network alone.
+        changes: Words on what was chosen.
     """
 
     metric: str
@@ -151,6 +152,7 @@ class Tuning:
     start: HeldOutLoss
     choice: HeldOutLoss
     alone: Likelihood
+    changes: str
 
     @property
     def sentence(self) -> str:
@@ -171,7 +173,7 @@ class Tuning:
             "  ".join([row[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(row[1:], widths[1:], strict=True))])
             for row in rows
         ]
-        return "\n".join([*map(str.rstrip, lines), f"{self.num_data:,} held-out data. {self.sentence}"])
+        return "\n".join([*map(str.rstrip, lines), f"{self.num_data:,} held-out data. {self.sentence} {self.changes}"])
 
 
 def tune(
@@ -299,11 +301,11 @@ def _warn(found: Sequence[Candidate], tuning: Tuning, refined: bool) -> None:
             "use another structure, or predict with via='mode'.",
             stacklevel=3,
         )
-    elif max(found[0].prior, -found[0].temperature) >= 4.0 and choice.verdict == 0:
+    elif max(found[1].prior, -found[1].temperature) >= 4.0 and choice.verdict == 0:
         warnings.warn(
             "the loss on these held-out data is lowest with almost no uncertainty: the tuned posterior predicts like "
-            f"the network alone (the difference is {choice.words}). For more uncertainty tune the prior by the "
-            "evidence (osc.laplace with prior='evidence').",
+            f"the network alone (the difference is {choice.words}). For more uncertainty raise caution, or pass more "
+            "held-out data.",
             stacklevel=3,
         )
 
@@ -555,7 +557,26 @@ class _Validation:
             ignorance = HeldOutLoss.beside(self._losses(loss, (constant(y) for _, y in self._alone)), network)
         losses = (self.score(each, loss).losses - self.penalty(each.noise) for each in (start, choice))
         found = [HeldOutLoss.beside(each, network) for each in losses]
-        return Tuning(metric, len(network), float(network.mean()), ignorance, found[0], found[1], self.alone(noise))
+        return Tuning(
+            metric,
+            len(network),
+            float(network.mean()),
+            ignorance,
+            found[0],
+            found[1],
+            self.alone(noise),
+            self._words(choice),
+        )
+
+    def _words(self, choice: Candidate) -> str:
+        """What a candidate changes."""
+        tuned = _at(self.q, choice)
+        found = f"Prior precisions × {10**choice.prior:.3g}, temperature {float(tuned.temperature):.3g}"
+        if choice.noise:
+            found += f", noise scale × {10**choice.noise:.3g}"
+        if self.q.offset is not None:
+            found += f", mean {choice.share:.0%} of the way from the network"
+        return f"{found}."
 
     def _losses(self, loss: Loss, predictives: Iterable[Distribution]) -> Float[Tensor, " N"]:
         each = [loss(predictive, y) for predictive, (_, y) in zip(predictives, self._alone, strict=True)]

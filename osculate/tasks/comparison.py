@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Any
 
 import torch
@@ -173,7 +174,7 @@ def compared(discrete: bool, mine: list[Tensor], networks: list[Tensor]) -> Comp
     differences = []
     for name, score in known.items():
         each = [score(*(c[rows] for c in mine)) - score(*(c[rows] for c in networks)) for rows in resampled]
-        error = float(torch.tensor(each, dtype=torch.double).std())
+        error = float(torch.tensor(each, dtype=torch.double).std()) if len(mine[0]) > 1 else inf
         differences.append(Difference(name, score(*networks), score(*mine), error))
     scores: dict[str, float] = {}
     for d in differences:

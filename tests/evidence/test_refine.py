@@ -217,7 +217,7 @@ def test_batches_and_pairs_agree(trained: tuple[nn.Module, Tensor, Tensor]) -> N
 def test_what_cannot_be_refined_is_refused(trained: tuple[nn.Module, Tensor, Tensor]) -> None:
     model, x, y = trained
     q = laplace(trained)
-    with pytest.raises(ValueError, match="other data"):
+    with pytest.raises(ValueError, match="not the data of the fit"):
         osc.refine(q, (x, y.flip(0)))
     with pytest.raises(ValueError, match="60, and there"):
         osc.refine(q, (x[:50], y[:50]))

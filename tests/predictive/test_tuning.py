@@ -193,7 +193,9 @@ def test_the_losses_are_those_of_predictions() -> None:
     assert f"{found.choice.mean:.3f}" in str(found)
 
 
-def regression(noise: float = 0.1, size: float = 1.5) -> tuple[osc.posteriors.Gaussian, tuple[torch.Tensor, torch.Tensor]]:
+def regression(
+    noise: float = 0.1, size: float = 1.5
+) -> tuple[osc.posteriors.Gaussian, tuple[torch.Tensor, torch.Tensor]]:
     """A refined posterior of a network with so many times its weights, and data with a noise of 0.3."""
     torch.manual_seed(0)
     model, x = nn.Linear(3, 1, bias=False), torch.randn(400, 3)
