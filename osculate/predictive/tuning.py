@@ -569,7 +569,7 @@ class _Validation:
         )
 
     def _words(self, choice: Candidate) -> str:
-        """What a candidate changes."""
+        """A sentence on what a candidate changes."""
         tuned = _at(self.q, choice)
         found = f"Prior precisions × {10**choice.prior:.3g}, temperature {float(tuned.temperature):.3g}"
         if choice.noise:

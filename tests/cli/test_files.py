@@ -380,6 +380,8 @@ def test_a_posterior_of_an_earlier_training_is_refused(run: Any, classifier: Pat
     assert run("train", *again) == 0
     assert run("evaluate", "--posterior", tmp_path / "run" / "posterior.safetensors") == 2
     assert "trained again after" in capsys.readouterr().err
+    assert run("fit", "--checkpoint", tmp_path / "run") == 0  # as the message says
+    assert run("evaluate", "--posterior", tmp_path / "run" / "posterior.safetensors") == 0
 
 
 # ---- evaluate -----------------------------------------------------------------------------------------------------
@@ -488,5 +490,3 @@ def test_every_row_of_another_file_is_evaluated_in_the_units_of_the_training(
     scores = json.loads((tmp_path / "scores.json").read_text())
     assert scores["test_data"] == 30
     assert scores["Laplace"]["rmse"] < 10  # in the file's units; other scalings would shift it by much more
-    assert run("fit", "--checkpoint", tmp_path / "run") == 0  # as the message says
-    assert run("evaluate", "--posterior", tmp_path / "run" / "posterior.safetensors") == 0
