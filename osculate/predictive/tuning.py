@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
-from math import inf, isfinite, log, log10
+from math import exp, inf, isfinite, log, log10
 from typing import Any, NamedTuple
 
 import torch
@@ -56,9 +56,12 @@ ERRORS, ROUNDING = 2.0, 1e-4
 #: In the grid: shares of the way from the network to the mean of a refined posterior, and of the way from its noise
 #: scale to the error of the network alone on the held-out data, in logarithms.
 SHARES, NOISES = (1.0, 0.0), (0.0, 0.5, 1.0)
-#: Decades by which the noise scale may leave the range between these two, and number of data that the posterior's own
-#: noise scale counts for.
-AROUND, OWN = 0.5, 5.0
+#: Decades by which the noise scale may leave the range between these two.
+AROUND = 0.5
+#: Standard deviation of the logarithm of the noise scale around that of the posterior, before the held-out data.
+SPREAD = 0.5
+#: Halvings of an interval.
+HALVINGS = 60
 #: Nats per target by which a choice may be worse than the network alone, at the upper 95 % limit.
 WORSE = 0.05
 
@@ -198,8 +201,8 @@ def tune(
     little about the uncertainty elsewhere, and among settings that they do not distinguish the most uncertain one is
     the safest. For ``metric="nll"``, with ``caution`` and ``temperature``, only those count whose NLL per target is at
     most 0.05 nats above that of the network alone, by its upper 95 % limit: where few data cannot show that a posterior
-    does no harm, the choice is close to the network. The present noise scale counts for five data, in the choice and in
-    that of the network alone.
+    does no harm, the choice is close to the network. A log-normal density around the present noise scale, whose logarithm
+    has a standard deviation of a half, keeps a few residuals from determining that of the choice and of the network alone.
 
     Args:
         q: A Gaussian posterior, or what ``osc.train`` returned.
@@ -240,7 +243,7 @@ def tune(
     else:
         loss = metric
     noisy, refined = temperature and q.likelihood.has_noise, temperature and q.offset is not None
-    held_out = _Validation(q, validation, choose_link(q.likelihood, link), progress, OWN * (metric == "nll"))
+    held_out = _Validation(q, validation, choose_link(q.likelihood, link), progress, metric == "nll")
     error = held_out.error if noisy else 1.0
     network = held_out.network(loss, error)
     bounds = {"prior": (-WIDEST, WIDEST)}
@@ -449,7 +452,7 @@ class _Validation:
     data: Data
     link: Link
     progress: bool
-    own: float
+    penalised: bool
 
     def __post_init__(self) -> None:
         likelihood = self.q.likelihood
@@ -505,9 +508,8 @@ class _Validation:
         return _Score(found, float(torch.cat(variances).mean()))
 
     def penalty(self, decades: float) -> float:
-        """The negative log likelihood of as many data as the own noise scale counts for, for each held-out datum."""
-        factor = 10**decades
-        return self.own * self.targets / self.size * (log(factor) + 0.5 * (factor**-2 - 1))
+        """−log of a log-normal density around the posterior's noise scale, for each held-out datum."""
+        return 0.5 * (decades * log(10) / SPREAD) ** 2 / self.size * self.penalised
 
     def _covariances(self, point: Candidate) -> Iterable[tuple[Projected, Tensor, Tensor]]:
         """Projections, covariances of the function values, and targets; the last ones are kept if they are small."""
@@ -530,14 +532,20 @@ class _Validation:
 
     @property
     def error(self) -> float:
-        """The noise scale of largest likelihood for the network alone, in units of that of the posterior.
+        """The noise scale of the network alone, in units of that of the posterior: the most probable one by these data.
 
-        The posterior's own one counts for a few data, so that a single residual does not determine it.
+        A log-normal density around the posterior's own keeps a few small residuals from determining it.
         """
         sums = [self.q.likelihood.noise_balance(self.q.likelihood.statistics(f, y)) for f, y in self._alone]
         size, squares = (float(sum(each)) for each in zip(*sums, strict=True))
-        factor = ((squares + self.own * self.targets) / (size + self.own * self.targets)) ** 0.5
-        return factor if 0 < factor < inf else 1.0
+        if not 0 < squares < inf:
+            return 1.0
+        low, high = -WIDEST * log(10), WIDEST * log(10)
+        for _ in range(HALVINGS):  # the slope of n (log r + v / 2r²) + (log r)² / 2s² in log r, which grows
+            middle = 0.5 * (low + high)
+            slope = size - squares * exp(-2 * middle) + self.penalised * middle / SPREAD**2
+            low, high = (middle, high) if slope < 0 else (low, middle)
+        return exp(0.5 * (low + high))
 
     def network(self, loss: Loss, noise: float) -> Float[Tensor, " N"]:
         """The losses of the network alone, with so many times the noise scale of the posterior."""
