@@ -201,8 +201,8 @@ def tune(
     little about the uncertainty elsewhere, and among settings that they do not distinguish the most uncertain one is
     the safest. For ``metric="nll"``, with ``caution`` and ``temperature``, only those count whose NLL per target is at
     most 0.05 nats above that of the network alone, by its upper 95 % limit: where few data cannot show that a posterior
-    does no harm, the choice is close to the network. A log-normal density around the present noise scale, whose logarithm
-    has a standard deviation of a half, keeps a few residuals from determining that of the choice and of the network alone.
+    does no harm, the choice is close to the network. A log-normal density around the present noise scale, half a unit
+    of its logarithm wide, keeps a few residuals from determining that of the choice and of the network alone.
 
     Args:
         q: A Gaussian posterior, or what ``osc.train`` returned.
