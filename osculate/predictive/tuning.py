@@ -128,6 +128,31 @@ class HeldOutLoss:
 
 
 @dataclass(frozen=True)
+class Chosen:
+    """The settings that ``osc.tune`` chose; prints as a sentence.
+
+    Args:
+        precision: Factor of the prior precisions.
+        temperature: Temperature.
+        noise: Factor of the noise scale, 1 without one.
+        share: Share of the way from the network to the mean of a refined posterior; None for others.
+        alone: Likelihood with which the network alone is compared, with its own noise scale by these data.
+    """
+
+    precision: float
+    temperature: float
+    noise: float
+    share: float | None
+    alone: Likelihood
+
+    def __str__(self) -> str:
+        found = f"Prior precisions × {self.precision:.3g}, temperature {self.temperature:.3g}"
+        found += "" if self.noise == 1 else f", noise scale × {self.noise:.3g}"
+        found += "" if self.share is None else f", mean {self.share:.0%} of the way from the network"
+        return f"{found}."
+
+
+@dataclass(frozen=True)
 class Tuning:
     """The losses on held-out data by which ``osc.tune`` chose; prints as a table with a sentence.
 
@@ -144,8 +169,7 @@ class Tuning:
         ignorance: Loss of ignorance.
         start: Loss of the posterior before tuning.
         choice: Loss of the tuned posterior.
-        alone: Likelihood of the network alone.
-        changes: Words on what was chosen.
+        chosen: What was chosen.
     """
 
     metric: str
@@ -154,8 +178,7 @@ class Tuning:
     ignorance: HeldOutLoss | None
     start: HeldOutLoss
     choice: HeldOutLoss
-    alone: Likelihood
-    changes: str
+    chosen: Chosen
 
     @property
     def sentence(self) -> str:
@@ -176,7 +199,7 @@ class Tuning:
             "  ".join([row[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(row[1:], widths[1:], strict=True))])
             for row in rows
         ]
-        return "\n".join([*map(str.rstrip, lines), f"{self.num_data:,} held-out data. {self.sentence} {self.changes}"])
+        return "\n".join([*map(str.rstrip, lines), f"{self.num_data:,} held-out data. {self.sentence} {self.chosen}"])
 
 
 def tune(
@@ -576,15 +599,10 @@ class _Validation:
             self._words(choice),
         )
 
-    def _words(self, choice: Candidate) -> str:
-        """A sentence on what a candidate changes."""
-        tuned = _at(self.q, choice)
-        found = f"Prior precisions × {10**choice.prior:.3g}, temperature {float(tuned.temperature):.3g}"
-        if choice.noise:
-            found += f", noise scale × {10**choice.noise:.3g}"
-        if self.q.offset is not None:
-            found += f", mean {choice.share:.0%} of the way from the network"
-        return f"{found}."
+    def _chosen(self, choice: Candidate, noise: float) -> Chosen:
+        tuned, refined = _at(self.q, choice), self.q.offset is not None
+        share = choice.share if refined else None
+        return Chosen(10**choice.prior, float(tuned.temperature), 10**choice.noise, share, self.alone(noise))
 
     def _losses(self, loss: Loss, predictives: Iterable[Distribution]) -> Float[Tensor, " N"]:
         each = [loss(predictive, y) for predictive, (_, y) in zip(predictives, self._alone, strict=True)]

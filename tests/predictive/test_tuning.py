@@ -238,7 +238,7 @@ def test_few_data_do_not_determine_the_noise(size: int) -> None:
 def test_a_comparison_gives_the_network_its_own_noise() -> None:
     q, (x, y) = regression()
     tuned = osc.tune(q, (x[:100], y[:100]))
-    own = float(tuned.tuning.alone.scale)
+    own = float(tuned.tuning.chosen.alone.scale)
     assert own == pytest.approx(float((y[:100] - q.model(x[:100])).square().mean() ** 0.5), rel=0.1)
     found = osc.compare(tuned, (x[100:], y[100:])).differences[0].network
     alone = osc.posteriors.Point(q.model, osc.likelihoods.Gaussian(own))
