@@ -588,18 +588,11 @@ class _Validation:
             ignorance = HeldOutLoss.beside(self._losses(loss, (constant(y) for _, y in self._alone)), network)
         losses = (self.score(each, loss).losses - self.penalty(each.noise) for each in (start, choice))
         found = [HeldOutLoss.beside(each, network) for each in losses]
-        return Tuning(
-            metric,
-            len(network),
-            float(network.mean()),
-            ignorance,
-            found[0],
-            found[1],
-            self.alone(noise),
-            self._words(choice),
-        )
+        chosen = self._chosen(choice, noise)
+        return Tuning(metric, len(network), float(network.mean()), ignorance, found[0], found[1], chosen)
 
     def _chosen(self, choice: Candidate, noise: float) -> Chosen:
+        """The settings of a candidate."""
         tuned, refined = _at(self.q, choice), self.q.offset is not None
         share = choice.share if refined else None
         return Chosen(10**choice.prior, float(tuned.temperature), 10**choice.noise, share, self.alone(noise))
