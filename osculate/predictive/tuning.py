@@ -169,7 +169,7 @@ class Tuning:
         ignorance: Loss of ignorance.
         start: Loss of the posterior before tuning.
         choice: Loss of the tuned posterior.
-        chosen: What was chosen.
+        chosen: The settings of the choice.
     """
 
     metric: str
