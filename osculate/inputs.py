@@ -39,6 +39,11 @@ def tensors(x: Any) -> dict[str, Tensor]:
     }
 
 
+def needs_gradient(x: Any) -> bool:
+    """True if derivatives by a tensor of the inputs are asked for."""
+    return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors(x).values())
+
+
 def count(x: Any) -> int:
     """N, the length of the first axis.
 

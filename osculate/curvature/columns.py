@@ -79,20 +79,26 @@ class Columns:
         return cls(size, part, group, likelihood is None or in_order)
 
 
-def pull(f: Tensor, inputs: list, columns: Tensor) -> list[Tensor | None]:
-    """∂(columns · f)/∂inputs for all columns (V, N, *C) at once: a list of (V, *input)."""
+def pull(f: Tensor, inputs: list, columns: Tensor, graph: bool = False) -> list[Tensor | None]:
+    """∂(columns · f)/∂inputs for all columns (V, N, *C) at once: a list of (V, *input).
+
+    Args:
+        f: Outputs (N, *C).
+        inputs: Tensors or edges of the graph that leads to f.
+        columns: The columns.
+        graph: Record the graph of the result, for derivatives of it.
+    """
     if not inputs:
         return []
+    options: dict[str, bool] = {"allow_unused": True, "retain_graph": True, "create_graph": graph}
     if len(columns) > 1:
         try:
-            return list(
-                torch.autograd.grad(f, inputs, columns, is_grads_batched=True, allow_unused=True, retain_graph=True)
-            )
+            return list(torch.autograd.grad(f, inputs, columns, is_grads_batched=True, **options))
         except torch.OutOfMemoryError:
             raise
         except RuntimeError:  # an operation whose backward cannot be batched: one column at a time
             pass
-    each = [torch.autograd.grad(f, inputs, c, allow_unused=True, retain_graph=True) for c in columns]
+    each = [torch.autograd.grad(f, inputs, c, **options) for c in columns]
     return [None if parts[0] is None else torch.stack(parts) for parts in zip(*each, strict=True)]
 
 

@@ -150,7 +150,7 @@ def _pieces_of(
     x = take(x, part)
     tape = record(network, x)
     plan.require_same_rows(tape.example(x))
-    f = tape.f.detach().to(network.state_dtype)
+    f = (tape.f if tape.graph else tape.f.detach()).to(network.state_dtype)
     every = columns(f, part)
     if every.identity and (unit := _last_layer(network, plan, tape)) is not None:
         yield Piece(f, True, True, every.group, {0: unit})
@@ -188,7 +188,7 @@ def _forms(network: Network, plan: Plan, tape: Tape, x: Inputs, columns: Tensor)
         )
     size, cotangents = len(tape.f), columns.to(tape.f.dtype)
     uses = [(use, edge) for use, edge, _ in tape.uses if set(use.names) <= by_rule]
-    pulled = pull(tape.f, [edge for _, edge in uses], cotangents)
+    pulled = pull(tape.f, [edge for _, edge in uses], cotangents, tape.graph)
     found: dict[int, list[tuple[Use, Form]]] = {}
     owner = {name: number for number, block in enumerate(plan.blocks) for name in block.names}
     for (use, _), g in zip(uses, pulled, strict=True):
@@ -199,7 +199,7 @@ def _forms(network: Network, plan: Plan, tape: Tape, x: Inputs, columns: Tensor)
     fallback = [number for number, block in enumerate(plan.blocks) if block.kind == "fallback"]
     if fallback:
         names = [plan.blocks[number].names[0] for number in fallback]
-        rows = fallback_forms(network, names, x, cotangents)
+        rows = fallback_forms(network, names, x, cotangents, tape.graph)
         rows = [in_state_dtype(form, network.state_dtype) for form in rows]
         result.update(zip(fallback, rows, strict=True))
     for number, form in result.items():

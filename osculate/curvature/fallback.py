@@ -12,7 +12,9 @@ from osculate.inputs import Inputs, apply, count, take
 from osculate.parameters import Network
 
 
-def fallback_forms(network: Network, names: list[str], x: Inputs, cotangents: Float[Tensor, "V N *C"]) -> list[Form]:
+def fallback_forms(
+    network: Network, names: list[str], x: Inputs, cotangents: Float[Tensor, "V N *C"], graph: bool = False
+) -> list[Form]:
     r"""The rows s_vᵀ J_n of some parameters by automatic differentiation.
 
     .. math:: j_{vn} = s_{vn}^\top \frac{\partial f(x_n; \theta)}{\partial \theta}
@@ -26,6 +28,7 @@ def fallback_forms(network: Network, names: list[str], x: Inputs, cotangents: Fl
         names: The parameters.
         x: Inputs of N data.
         cotangents: Columns (V, N, *C) in output space.
+        graph: Keep the graph of the rows, for derivatives by the inputs.
 
     Returns:
         One form for each parameter, its rows flattened.
@@ -51,9 +54,10 @@ def fallback_forms(network: Network, names: list[str], x: Inputs, cotangents: Fl
             right = False
         if not right:
             parts = [slice(n, n + 1) for n in range(count(x))]
-            found = [_gradients(network, theta, take(x, part), cotangents[:, part]) for part in parts]
+            found = [_gradients(network, theta, take(x, part), cotangents[:, part], graph) for part in parts]
             rows = {name: torch.stack([each[name] for each in found], 1) for name in theta}
-    return [Dense(rows[name].detach().reshape(*cotangents.shape[:2], -1)) for name in names]
+    flat = [rows[name].reshape(*cotangents.shape[:2], -1) for name in names]
+    return [Dense(each if graph else each.detach()) for each in flat]
 
 
 def _agree(rows: dict[str, Tensor], network: Network, theta: dict[str, Tensor], x: Inputs, cotangents: Tensor) -> bool:
@@ -69,11 +73,13 @@ def _agree(rows: dict[str, Tensor], network: Network, theta: dict[str, Tensor], 
     return True
 
 
-def _gradients(network: Network, theta: dict[str, Tensor], x: Inputs, cotangents: Tensor) -> dict[str, Tensor]:
+def _gradients(
+    network: Network, theta: dict[str, Tensor], x: Inputs, cotangents: Tensor, graph: bool = False
+) -> dict[str, Tensor]:
     """∂(Σ_n c_vn · f_n)/∂θ for each column: (V, *parameter), zero where the outputs do not depend on a parameter."""
     leaves = {name: tensor.detach().requires_grad_() for name, tensor in theta.items()}
     with torch.enable_grad():
         f = network(x, leaves)
-    pulled = pull(f, list(leaves.values()), cotangents) if f.requires_grad else [None] * len(leaves)
+    pulled = pull(f, list(leaves.values()), cotangents, graph) if f.requires_grad else [None] * len(leaves)
     zeros = [tensor.new_zeros(len(cotangents), *tensor.shape) for tensor in theta.values()]
     return {name: z if g is None else g for name, g, z in zip(theta, pulled, zeros, strict=True)}

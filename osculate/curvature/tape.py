@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from osculate.curvature.rules import RULES, Call, Use
 from osculate.curvature.rules.sources import VIEWS, Function, Source, View
-from osculate.inputs import Inputs, tensors
+from osculate.inputs import Inputs, needs_gradient, tensors
 from osculate.operations import in_place, tensors_in
 from osculate.parameters import Network
 
@@ -38,13 +38,23 @@ class Example:
 
 @dataclass
 class Tape:
-    """One recorded forward pass: outputs, parameters, and their uses with the sizes of their outputs."""
+    """One recorded forward pass: outputs, parameters, and their uses with the sizes of their outputs.
+
+    Attributes:
+        f: Outputs.
+        theta: The tracked parameters by name.
+        uses: Their uses, with the edges and the sizes of the outputs.
+        uncovered: Parameters used by an operation without a rule.
+        last: Parameters of the last operation that used any.
+        graph: True if what is made of the record keeps its graph, for derivatives by the inputs.
+    """
 
     f: Tensor
     theta: dict[str, Tensor]
     uses: list[tuple[Use, GradientEdge, int]]
     uncovered: set[str]
     last: set[str]
+    graph: bool = False
 
     def example(self, x: Inputs) -> Example:
         """The shapes of the inputs, and the output sizes for a datum of the operations that use each parameter."""
@@ -63,6 +73,7 @@ class Recorder(TorchFunctionMode):
 
     Args:
         theta: The tracked parameters by name.
+        graph: Keep the graph of the inputs of operations.
 
     Attributes:
         uses: The uses of parameters, with the edges and the sizes of the outputs.
@@ -70,8 +81,9 @@ class Recorder(TorchFunctionMode):
         last: Parameters of the last operation that used any.
     """
 
-    def __init__(self, theta: Mapping[str, Tensor]) -> None:
+    def __init__(self, theta: Mapping[str, Tensor], graph: bool = False) -> None:
         super().__init__()
+        self._graph = graph
         self.uses: list[tuple[Use, GradientEdge, int]] = []
         self.uncovered: set[str] = set()
         self.last: set[str] = set()
@@ -106,7 +118,7 @@ class Recorder(TorchFunctionMode):
         self.last, use = touched, None
         if rule is not None and rule.rows is not None and isinstance(output, Tensor):
             with torch.no_grad():
-                use = rule.rows(Call(func, output, self._known), *args, **kwargs)
+                use = rule.rows(Call(func, output, self._known, graph=self._graph), *args, **kwargs)
         if use is not None and isinstance(output, Tensor):
             self.uses.append((use, get_gradient_edge(output), output.numel()))
             touched = touched - set(use.names)
@@ -181,14 +193,15 @@ def _picks(func: Callable, *args: Any, padding_idx: int | None = None, max_norm:
 
 
 def record(network: Network, x: Inputs) -> Tape:
-    """The record of a forward pass at the mode."""
+    """The record of a forward pass at the mode, with its graph where derivatives by the inputs are asked for."""
+    graph = needs_gradient(x)
     with torch.inference_mode(False), torch.enable_grad():
         theta = {name: p.requires_grad_() for name, p in network.parameters.items()}
-        recorder = Recorder(theta)
+        recorder = Recorder(theta, graph)
         f = network(x, theta, within=recorder.over)
     if not f.requires_grad:
         raise ValueError(
             "the network's output does not depend on any tracked parameter "
             f"({', '.join(theta)}): pass names of parameters that it uses as subset."
         )
-    return Tape(f, theta, recorder.uses, recorder.uncovered, recorder.last)
+    return Tape(f, theta, recorder.uses, recorder.uncovered, recorder.last, graph)

@@ -97,17 +97,23 @@ class Call:
         operation: The torch function that was called.
         output: The output, for rows; None for squares, which compute it. A function may serve both sides.
         sources: The tensors made of tracked parameters, by their ids, for rows.
+        graph: True if what rows are made of keeps its graph.
         hooks: Handles of the hooks that squares put into the graph, to be removed after the backward pass.
     """
 
     operation: Callable
     output: Any = None
     sources: Mapping[int, Source] = field(default_factory=dict)
+    graph: bool = False
     hooks: list[RemovableHandle] = field(default_factory=list)
 
     def source(self, tensor: object) -> Source | None:
         """The parameters of which a tensor is made; None for any other tensor."""
         return self.sources.get(id(tensor))
+
+    def constant(self, tensor: Tensor) -> Tensor:
+        """A tensor that rows are made of, without its graph unless derivatives by the inputs are asked for."""
+        return tensor if self.graph else tensor.detach()
 
     def weigh(self, y: Tensor, weights: Tensor | float) -> Tensor:
         """Multiply m by weights before it passes through the node of y.
@@ -160,7 +166,7 @@ def affine(
         return dense([] if b is None else [b], lambda columns: [outputs(columns).sum(2).flatten(2)])
 
     def outer(columns: Tensor) -> Outer:
-        return Outer(lambda: inputs(b is not None).detach(), outputs(columns))
+        return Outer(lambda: call.constant(inputs(b is not None)), outputs(columns))
 
     def rows(columns: Tensor) -> list[Tensor]:
         found = outer(columns).matrices()
@@ -211,7 +217,7 @@ def entrywise(call: Call, *terms: tuple[Tensor | None, Tensor | None, tuple[int,
     tracked = [(source, t, shape) for p, t, shape in terms if (source := call.source(p)) is not None]
 
     def rows(columns: Tensor) -> list[Tensor]:
-        return [sum_to(columns if t is None else columns * t.detach(), shape) for _, t, shape in tracked]
+        return [sum_to(columns if t is None else columns * call.constant(t), shape) for _, t, shape in tracked]
 
     return dense([source for source, _, _ in tracked], rows)
 

@@ -188,4 +188,4 @@ def _broadcast(call: Call, parameter: Tensor, factor: object) -> Use | None:
     shape = tuple(parameter.shape if parameter.ndim < axes else parameter.shape[1:])
     if shared is None:
         return None
-    return dense([shared], lambda columns: [sum_to(columns * factor.detach(), shape)])
+    return dense([shared], lambda columns: [sum_to(columns * call.constant(factor), shape)])

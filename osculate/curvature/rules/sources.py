@@ -92,7 +92,7 @@ class Function:
         """Rows with respect to the parameters, from rows with respect to the tensor; one VJP of the function each."""
         leaves = list(self.parameters.values())
         columns = rows.reshape(-1, *self.tensor.shape)
-        pulled = pull(self.tensor, leaves, columns)
+        pulled = pull(self.tensor, leaves, columns, rows.requires_grad)
         zeros = [leaf.detach().new_zeros(len(columns), leaf.numel()) for leaf in leaves]
         parts = [z if g is None else g.reshape(z.shape) for g, z in zip(pulled, zeros, strict=True)]
         return torch.cat(parts, -1).unflatten(0, rows.shape[:2])

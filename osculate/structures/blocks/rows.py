@@ -105,7 +105,7 @@ class Rows:
             return {"j": form.j}
         if isinstance(form, Lookup) and self.lookup:
             return {"g": form.g, "numbers": form.indices}
-        a = form.a.detach()
+        a = form.a
         if isinstance(form, Unit):
             eye = torch.eye(form.outputs, dtype=a.dtype, device=a.device)
             return {"g": eye[:, None, None, None].expand(-1, len(a), -1, -1, -1), "a": a}
