@@ -1,6 +1,6 @@
 """Derivatives that several threads can take at the same time."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from threading import RLock
 from types import FunctionType
 from typing import Any
@@ -45,6 +45,77 @@ def _unfused(
     return torch._scaled_dot_product_attention_math(query, key, value, attn_mask, dropout_p, is_causal, **options)[0]
 
 
+def _layer_norm(
+    input: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Tensor:
+    axes = tuple(range(-len(normalized_shape), 0))
+    return _scaled(_standardised(input, axes, eps), weight, bias)
+
+
+def _rms_norm(
+    input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None
+) -> Tensor:
+    axes = tuple(range(-len(normalized_shape), 0))
+    square = input.square().mean(axes, keepdim=True)
+    return _scaled(input * (square + (torch.finfo(input.dtype).eps if eps is None else eps)).rsqrt(), weight, None)
+
+
+def _group_norm(
+    input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
+) -> Tensor:
+    grouped = _standardised(input.reshape(len(input), num_groups, -1), (-1,), eps)
+    return _scaled(grouped.reshape(input.shape), *_by_channel(input, weight, bias))
+
+
+def _batch_norm(
+    input: Tensor,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Tensor:
+    if training or running_mean is None or running_var is None:
+        return F.batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
+    mean, variance = _by_channel(input, running_mean, running_var)
+    return _scaled((input - mean) * (variance + eps).rsqrt(), *_by_channel(input, weight, bias))
+
+
+def _instance_norm(
+    input: Tensor,
+    running_mean: Tensor | None = None,
+    running_var: Tensor | None = None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    use_input_stats: bool = True,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Tensor:
+    if not use_input_stats:
+        return _batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
+    return _scaled(_standardised(input, tuple(range(2, input.ndim)), eps), *_by_channel(input, weight, bias))
+
+
+def _standardised(x: Tensor, axes: tuple[int, ...], eps: float) -> Tensor:
+    centred = x - x.mean(axes, keepdim=True)
+    return centred * (centred.square().mean(axes, keepdim=True) + eps).rsqrt()
+
+
+def _by_channel(input: Tensor, *tensors: Tensor | None) -> list[Tensor | None]:
+    return [None if t is None else t.reshape(-1, *(1,) * (input.ndim - 2)) for t in tensors]
+
+
+def _scaled(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+    x = x if weight is None else x * weight
+    return x if bias is None else x + bias
+
+
 _UNFUSED: dict[Callable, Callable] = {
     F.scaled_dot_product_attention: _unfused,
     # a mode does not see what a function of torch calls: the same function, which finds the other attention
@@ -54,6 +125,27 @@ _UNFUSED: dict[Callable, Callable] = {
         argdefs=F.multi_head_attention_forward.__defaults__,
     ),
 }
+
+
+_ELEMENTARY: dict[Callable, Callable] = _UNFUSED | {
+    F.layer_norm: _layer_norm,
+    F.rms_norm: _rms_norm,
+    F.group_norm: _group_norm,
+    F.batch_norm: _batch_norm,
+    F.instance_norm: _instance_norm,
+}
+
+
+class Elementary(TorchFunctionMode):
+    """Compute attention and normalisations by elementary operations.
+
+    The second derivatives of torch's fused normalisations are right, but take the saved statistics for constants: the
+    third ones, such as the derivative of a Jacobian-vector product by reverse over reverse, are silently wrong.
+    """
+
+    def __torch_function__(self, func: Callable, types: object, args: tuple = (), kwargs: dict | None = None) -> Any:
+        """Run the operation, from elementary ones if it is in the table."""
+        return _ELEMENTARY.get(func, func)(*args, **(kwargs or {}))
 
 
 def forward_derivative(function: Callable, point: Any, tangent: Any) -> Any:

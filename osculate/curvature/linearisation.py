@@ -9,8 +9,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from osculate.curvature.columns import pull
-from osculate.differentiation import UnfusedAttention, forward_derivative
-from osculate.inputs import Inputs, apply
+from osculate.differentiation import Elementary, UnfusedAttention, forward_derivative
+from osculate.inputs import Inputs, apply, needs_gradient
 from osculate.parameters import Network
 
 
@@ -23,22 +23,27 @@ class Linearisation:
     """
 
     def __init__(self, network: Network, x: Inputs) -> None:
-        self._network = network
+        self._network, self._differentiable = network, needs_gradient(x)
         self._x = apply(lambda tensor: tensor.clone() if tensor.is_inference() else tensor, x)
 
     @cached_property
     def _graph(self) -> tuple[Tensor, list[Tensor]]:
-        f, theta = with_graph(self._network, self._x)
+        f, theta = with_graph(self._network, self._x, self._differentiable)
         return f, list(theta.values())
 
     @property
     def f(self) -> Float[Tensor, "N *C"]:
         """The outputs at the mode."""
-        return self._graph[0].detach().to(self._network.state_dtype)
+        f = self._graph[0]
+        return (f if self._differentiable else f.detach()).to(self._network.state_dtype)
 
     def jvp(self, v: Float[Tensor, "S P"]) -> Float[Tensor, "S N *C"]:
         """J v for several directions; about three forward passes each, and a backward pass to verify them."""
-        v = v.detach().to(self._network.dtype)
+        graph = self._differentiable or (v.requires_grad and torch.is_grad_enabled())
+        v = (v if graph else v.detach()).to(self._network.dtype)
+        if graph:
+            self._verified(self._double_backward, v.detach())
+            return self._double_backward(v, graph=True).to(self._network.state_dtype)
         ways = [self._double_backward, lambda v: torch.stack([self._forward(one) for one in v])]
         if len(v) > 1:
             ways.insert(1, torch.func.vmap(self._forward))
@@ -49,7 +54,7 @@ class Linearisation:
         """A random u, and Jᵀ u."""
         f = self._graph[0]
         u = torch.randn(f.shape, generator=torch.Generator().manual_seed(0)).to(f)
-        return u, self.vjp(u.unsqueeze(0))[0]
+        return u, self.vjp(u.unsqueeze(0))[0].detach()
 
     def _verified(self, way: Callable[[Tensor], Tensor], v: Float[Tensor, "S P"]) -> Float[Tensor, "S N *C"]:
         """J v; an error unless u · J v = v · Jᵀ u.
@@ -72,8 +77,10 @@ class Linearisation:
         f, theta = self._graph
         if not f.requires_grad:
             return u.new_zeros(len(u), self._network.space.size)
-        parts = pull(f, theta, u.to(f.dtype))
-        return flat(parts, theta, len(u)).to(self._network.state_dtype)
+        graph = self._differentiable or (u.requires_grad and torch.is_grad_enabled())
+        parts = pull(f, theta, u.to(f.dtype), graph)
+        rows = flat(parts, theta, len(u))
+        return (rows if graph else rows.detach()).to(self._network.state_dtype)
 
     def _forward(self, v: Float[Tensor, " P"]) -> Float[Tensor, "N *C"]:
         def outputs(theta: dict[str, Tensor]) -> Tensor:
@@ -83,11 +90,11 @@ class Linearisation:
         with recording():
             return forward_derivative(outputs, self._network.parameters, tangents).detach()
 
-    def _double_backward(self, v: Float[Tensor, "S P"]) -> Float[Tensor, "S N *C"]:
+    def _double_backward(self, v: Float[Tensor, "S P"], graph: bool = False) -> Float[Tensor, "S N *C"]:
         """J v as the derivative of uᵀ J v by u."""
         u, rows = self._transposed
         with recording():
-            return derivative(rows, [u], self._network.space.unflatten(v)).reshape(len(v), *u.shape)
+            return derivative(rows, [u], self._network.space.unflatten(v), graph).reshape(len(v), *u.shape)
 
     @cached_property
     def _transposed(self) -> tuple[Tensor, tuple[Tensor | None, ...]]:
@@ -99,15 +106,21 @@ class Linearisation:
 
 
 @contextmanager
-def recording() -> Iterator[None]:
-    """Enable derivatives, and attention with derivatives of every order."""
-    with torch.inference_mode(False), torch.enable_grad(), UnfusedAttention():
+def recording(elementary: bool = False) -> Iterator[None]:
+    """Enable derivatives, and attention with derivatives of every order; if asked for, normalisations too."""
+    with torch.inference_mode(False), torch.enable_grad(), Elementary() if elementary else UnfusedAttention():
         yield
 
 
-def with_graph(network: Network, x: Inputs) -> tuple[Tensor, dict[str, Tensor]]:
-    """The outputs at the mode, and the parameters to which their graph leads."""
-    with recording():
+def with_graph(network: Network, x: Inputs, elementary: bool = False) -> tuple[Tensor, dict[str, Tensor]]:
+    """The outputs at the mode, and the parameters to which their graph leads.
+
+    Args:
+        network: The network.
+        x: Inputs.
+        elementary: Give the outputs derivatives of every order.
+    """
+    with recording(elementary):
         theta = {name: p.requires_grad_() for name, p in network.parameters.items()}
         return network(x, theta), theta
 
@@ -129,13 +142,21 @@ def flat(parts: list[Tensor | None], like: list[Tensor], size: int) -> Float[Ten
         tensor.new_zeros(size, tensor.numel()) if part is None else part.reshape(size, -1)
         for part, tensor in zip(parts, like, strict=True)
     ]
-    return torch.cat(filled, -1).detach()
+    return torch.cat(filled, -1)
 
 
 def derivative(
-    rows: tuple[Tensor | None, ...], inputs: list[Tensor], directions: dict[str, Tensor]
+    rows: tuple[Tensor | None, ...], inputs: list[Tensor], directions: dict[str, Tensor], graph: bool = False
 ) -> Float[Tensor, "S n"]:
-    """∂(rows · directions)/∂inputs, flat, for directions with a leading axis S; zero where nothing depends on them."""
+    """∂(rows · directions)/∂inputs, flat, for directions with a leading axis S; zero where nothing depends on them.
+
+    Args:
+        rows: Rows with a graph that leads to the inputs.
+        inputs: The inputs.
+        directions: Directions by name, in the order of the rows.
+        graph: Record the graph of the result.
+    """
+    options: dict[str, bool] = {"retain_graph": True, "allow_unused": True, "create_graph": graph}
     pairs = [
         (row, v) for row, v in zip(rows, directions.values(), strict=True) if row is not None and row.requires_grad
     ]
@@ -149,15 +170,11 @@ def derivative(
         return [part.reshape((*columns.shape[:-1], *row.shape)) for part, row in zip(parts, outputs, strict=True)]
 
     def batched(columns: Tensor) -> Tensor:
-        found = torch.autograd.grad(
-            outputs, inputs, split(columns), is_grads_batched=True, retain_graph=True, allow_unused=True
-        )
+        found = torch.autograd.grad(outputs, inputs, split(columns), is_grads_batched=True, **options)
         return flat(list(found), inputs, size)
 
     def single(columns: Tensor) -> Tensor:
-        each = [
-            torch.autograd.grad(outputs, inputs, split(one), retain_graph=True, allow_unused=True) for one in columns
-        ]
+        each = [torch.autograd.grad(outputs, inputs, split(one), **options) for one in columns]
         return flat([None if one[0] is None else torch.stack(one) for one in zip(*each, strict=True)], inputs, size)
 
     # vmap makes the convolutions of a single direction grouped ones, several times as slow

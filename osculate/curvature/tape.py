@@ -5,6 +5,7 @@ tracked parameter, the edge of its output in the autograd graph is kept, so that
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -18,6 +19,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from osculate.curvature.rules import RULES, Call, Use
 from osculate.curvature.rules.sources import VIEWS, Function, Source, View
+from osculate.differentiation import Elementary
 from osculate.inputs import Inputs, needs_gradient, tensors
 from osculate.operations import in_place, tensors_in
 from osculate.parameters import Network
@@ -117,7 +119,7 @@ class Recorder(TorchFunctionMode):
             return output
         self.last, use = touched, None
         if rule is not None and rule.rows is not None and isinstance(output, Tensor):
-            with torch.no_grad():
+            with torch.set_grad_enabled(self._graph):
                 use = rule.rows(Call(func, output, self._known, graph=self._graph), *args, **kwargs)
         if use is not None and isinstance(output, Tensor):
             self.uses.append((use, get_gradient_edge(output), output.numel()))
@@ -198,7 +200,8 @@ def record(network: Network, x: Inputs) -> Tape:
     with torch.inference_mode(False), torch.enable_grad():
         theta = {name: p.requires_grad_() for name, p in network.parameters.items()}
         recorder = Recorder(theta, graph)
-        f = network(x, theta, within=recorder.over)
+        with Elementary() if graph else nullcontext():
+            f = network(x, theta, within=recorder.over)
     if not f.requires_grad:
         raise ValueError(
             "the network's output does not depend on any tracked parameter "

@@ -1,10 +1,13 @@
 """Factorisations of positive (semi-)definite matrices, in double precision, with errors instead of NaN."""
 
 import warnings
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 
 def cholesky(matrix: Float[Tensor, "*B n n"]) -> Float[Tensor, "*B n n"]:
@@ -49,6 +52,42 @@ def eigh(matrix: Float[Tensor, "*B n n"]) -> tuple[Float[Tensor, "*B n"], Float[
     return values.clamp(min=0).to(matrix.dtype), vectors.to(matrix.dtype)
 
 
+class SpectralFunction(torch.autograd.Function):
+    r"""f(A) = U f(λ) Uᵀ of a symmetric A = U λ Uᵀ, with the derivative of Daleckii and Krein.
+
+    .. math:: d f(A) = U \big(F \circ (U^\top dA\, U)\big) U^\top, \qquad
+              F_{ij} = \frac{f(\lambda_i) - f(\lambda_j)}{\lambda_i - \lambda_j}
+
+    The eigenvectors themselves have no derivative where eigenvalues are equal; f(A) has. ``differences`` gives F.
+    """
+
+    @staticmethod
+    def forward(  # type: ignore[override]
+        ctx: Any,
+        matrix: Float[Tensor, "*B n n"],
+        function: Callable[[Tensor], Tensor],
+        differences: Callable[[Tensor, Tensor], Tensor],
+    ) -> Float[Tensor, "*B n n"]:
+        values, vectors = eigh(matrix)
+        ctx.save_for_backward(values, vectors)
+        ctx.differences = differences
+        return (vectors * function(values).unsqueeze(-2)) @ vectors.mT
+
+    @staticmethod
+    @once_differentiable  # type: ignore[misc, unused-ignore]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[override]
+        values, vectors = ctx.saved_tensors
+        inner = vectors.mT @ (0.5 * (gradient + gradient.mT)) @ vectors
+        weights = ctx.differences(values.unsqueeze(-1), values.unsqueeze(-2))
+        return vectors @ (weights * inner) @ vectors.mT, None, None
+
+
+def _difference_of_roots(one: Tensor, other: Tensor) -> Tensor:
+    """(√a − √b)/(a − b), zero where both vanish: a covariance has no variance there whatever its inputs are."""
+    total = one.sqrt() + other.sqrt()
+    return torch.where(total > 0, 1 / total.where(total > 0, 1.0), 0.0)
+
+
 def root(covariance: Float[Tensor, "*B n n"]) -> Float[Tensor, "*B n n"]:
     """L with L Lᵀ = covariance, for matrices that may be singular.
 
@@ -65,6 +104,22 @@ def root(covariance: Float[Tensor, "*B n n"]) -> Float[Tensor, "*B n n"]:
         return factor
     eye = torch.eye(covariance.shape[-1], dtype=covariance.dtype, device=covariance.device)
     factor = torch.linalg.cholesky(torch.where(singular[..., None, None], eye, covariance))
-    values, vectors = eigh(covariance[singular])
-    symmetric = (vectors * values.sqrt().unsqueeze(-2)) @ vectors.mT  # continuous, unlike the eigenvectors
+    symmetric = SpectralFunction.apply(covariance[singular], torch.sqrt, _difference_of_roots)  # continuous
     return factor.masked_scatter(singular[..., None, None], symmetric)
+
+
+def damping(gram: Float[Tensor, "k k"]) -> Float[Tensor, "k k"]:
+    """Q with (I + XᵀX)^{-1/2} = I − Xᵀ Q X, from X Xᵀ."""
+    return SpectralFunction.apply(gram, damped, _difference_of_damped)
+
+
+def damped(values: Tensor) -> Tensor:
+    """(1 − (1 + θ)^{-1/2}) / θ, stable for small θ."""
+    root = (1 + values).sqrt()
+    return 1 / (root * (1 + root))
+
+
+def _difference_of_damped(one: Tensor, other: Tensor) -> Tensor:
+    """(q(a) − q(b))/(a − b) of q = :func:`damped`: with r = √(1 + a), s = √(1 + b), q = 1/(r (1 + r))."""
+    r, s = (1 + one).sqrt(), (1 + other).sqrt()
+    return -(1 + r + s) / (r * (1 + r) * s * (1 + s) * (r + s))

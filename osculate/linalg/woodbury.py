@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from osculate.linalg.low_rank import combine, inner
-from osculate.linalg.psd import cholesky, eigh
+from osculate.linalg.psd import cholesky, damped, damping, eigh
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,7 +20,7 @@ class DiagonalPlusLowRank:
     .. math:: \Lambda^{-1} = D^{-1/2} \big(I - X^\top (I + X X^\top)^{-1} X\big) D^{-1/2}, \qquad
               \log|\Lambda| - \log|D| = 2 \textstyle\sum \log L_{ii}
 
-    [woodbury1950]. All methods except :meth:`colour` and :meth:`whiten` are differentiable in d and F.
+    [woodbury1950]. All methods are differentiable in d and F.
 
     Args:
         diagonal: d.
@@ -82,10 +82,11 @@ class DiagonalPlusLowRank:
 
     def _power(self, v: Float[Tensor, "*S n"]) -> Float[Tensor, "*S n"]:
         """(I + XᵀX)^{-1/2} v."""
+        if self._relative.requires_grad and torch.is_grad_enabled():
+            x = self._relative
+            return v - (v @ x.T) @ damping(inner(x, x)).to(v.dtype) @ x
         values, rows = self._diagonalised
-        root = (1 + values).sqrt()
-        weight = 1 / (root * (1 + root))  # (1 − (1 + θ)^{-1/2}) / θ, stable for small θ
-        return v - ((v @ rows.T) * weight.to(v.dtype)) @ rows
+        return v - ((v @ rows.T) * damped(values).to(v.dtype)) @ rows
 
     def colour(self, z: Float[Tensor, "*S n"]) -> Float[Tensor, "*S n"]:
         """M z with M = D^{-1/2} (I + XᵀX)^{-1/2}, so that M Mᵀ = Λ⁻¹."""

@@ -87,9 +87,23 @@ class Gaussian(Sampled):
         """m, flat, in the order of ``named_parameters()``: θ* unless the posterior is refined."""
         return self.network.mean if self.offset is None else self.network.mean + self.offset
 
-    @cached_property
+    @property
+    def differentiated(self) -> bool:
+        """True if derivatives by the prior precision, the noise scale or the temperature are asked for."""
+        given = (self.prior.precision, self.temperature, getattr(self.likelihood, "scale", None))
+        return torch.is_grad_enabled() and any(isinstance(value, Tensor) and value.requires_grad for value in given)
+
+    @property
     def precision(self) -> PosteriorPrecision:
-        """Λ, factorised."""
+        """Λ, factorised; kept, unless it has a graph, which one backward pass uses up."""
+        return self._precision() if self.differentiated else self._kept_precision
+
+    @cached_property
+    def _kept_precision(self) -> PosteriorPrecision:
+        with torch.no_grad():
+            return self._precision()
+
+    def _precision(self) -> PosteriorPrecision:
         scale = self.likelihood.curvature_scale(self.fit.likelihood)
         return self.fit.curvature.precision(scale / self.temperature, self.prior)
 

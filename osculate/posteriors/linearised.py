@@ -70,9 +70,9 @@ def moments(
         memory: Largest size of temporaries.
         outputs: Number of outputs of a datum, if it differs from that in training.
     """
-    means, rows, parts = [], [], []
+    means, rows, parts, precision = [], [], [], q.precision
     for each in projections(q, x, units, memory, outputs):
-        parts.append(q.precision.contract(each.parts, each.group))
+        parts.append(precision.contract(each.parts, each.group))
         if each.last:
             means.append(each.mean)
             rows.append(torch.cat(parts, 1))
@@ -86,7 +86,7 @@ def mean_function(q: Gaussian, x: Inputs, f: Tensor) -> Tensor:
         return f
     _, data = portions(q.network, x, 1, budget(None, q.network.device))
     parts = [Linearisation(q.network, take(moved(x, q.network.device), part)) for part in data]
-    return f + torch.cat([at.jvp(q.offset.unsqueeze(0))[0].detach() for at in parts])
+    return f + torch.cat([at.jvp(q.offset.unsqueeze(0))[0] for at in parts])
 
 
 def fits(q: Gaussian, size: int) -> bool:
@@ -143,7 +143,7 @@ def deviations(
     for start in range(0, samples, step):
         v = q.sample(min(step, samples - start), generator) - q.mean
         parts = [whole] if whole else (Linearisation(q.network, take(x, part)) for part in data)
-        found = [(at.f, at.jvp(v).detach()) for at in parts]
+        found = [(at.f, at.jvp(v)) for at in parts]
         yield torch.cat([f for f, _ in found]), torch.cat([tangents for _, tangents in found], 1)
 
 

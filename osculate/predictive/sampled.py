@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from osculate.curvature.products import activations
-from osculate.inputs import Inputs, apply, count, moved, take
+from osculate.inputs import Inputs, apply, count, moved, needs_gradient, take
 from osculate.memory import budget, even_parts
 from osculate.parameters import Network
 from osculate.posteriors import Gaussian, Mixture, Posterior, Sampled
@@ -29,23 +29,28 @@ def sampled_networks(
     q: Sampled, x: Inputs, samples: int, generator: torch.Generator | None = None, memory: str | int | None = None
 ) -> Iterator[Float[Tensor, "N *C"]]:
     """The outputs of the networks that are drawn from a posterior, one after the other, each used for all inputs."""
-    yield from _outputs(q.draws(samples, generator), q.network, x, memory)
+    graph = needs_gradient(x) or (isinstance(q, Gaussian) and q.differentiated)
+    yield from _outputs(q.draws(samples, generator), q.network, x, memory, graph)
 
 
 def network_at_mode(network: Network, x: Inputs, memory: str | int | None = None) -> Float[Tensor, "N *C"]:
     """f(x; θ*)."""
-    return next(_outputs([network], network, x, memory))
+    return next(_outputs([network], network, x, memory, needs_gradient(x)))
 
 
 def _outputs(
-    functions: Iterable[Callable[[Inputs], Tensor]], network: Network, x: Inputs, memory: str | int | None
+    functions: Iterable[Callable[[Inputs], Tensor]],
+    network: Network,
+    x: Inputs,
+    memory: str | int | None,
+    graph: bool,
 ) -> Iterator[Float[Tensor, "N *C"]]:
     """The outputs of functions like a network, in chunks of inputs whose activations fit into memory."""
     x = moved(x, network.device)
     each = network.state_dtype.itemsize * activations(network, x)
     parts = even_parts(count(x), min(ROWS, budget(memory, network.device) // each))
     for function in functions:
-        with torch.no_grad():
+        with torch.set_grad_enabled(graph):
             f = function(take(x, parts[0])).to(network.state_dtype)
             if len(parts) > 1:
                 first, f = f, f.new_empty(count(x), *f.shape[1:])

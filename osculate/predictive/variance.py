@@ -177,7 +177,7 @@ def _sketched(
         at, (vectors, _) = Linearisation(q.network, datum), portions(q.network, datum, len(tests), memory)
         # K ω for the covariance K = J Λ⁻¹ Jᵀ and several ω: a product with Jᵀ, a solve, one with J
         parts = [at.jvp(q.precision.solve(at.vjp(tests[chunk].reshape(-1, *at.f.shape)))) for chunk in vectors]
-        found.append(_nystrom(tests, torch.cat(parts).detach().flatten(1)))
+        found.append(_nystrom(tests, torch.cat(parts).flatten(1)))
     variance = torch.stack([halves.square().sum(0) for halves, _ in found])
     for f, tangents in deviations(q, x, samples, generator, memory):
         draws = zip(tangents.flatten(2).unbind(1), found, strict=True)

@@ -31,11 +31,11 @@ class EstimatedPrecision(PosteriorPrecision):
     def sample(self, n: int, generator: torch.Generator | None, like: Tensor) -> Float[Tensor, "n P"]:
         structure = self.curvature.structure
         assert isinstance(structure, MatrixFree)
-        if structure.samples_by == "lanczos":
+        if structure.samples_by == "lanczos" and not self._part.differentiated:
             return super().sample(n, generator, like)
         (block,), draws = self.curvature.blocks, like.new_zeros(n, self.space.size)
-        draws[:, block.positions] = self._part.optimised(*self._part.targets(n, generator)).to(like)
-        return draws
+        found = self._part.optimised(*self._part.targets(n, generator)).to(like)
+        return draws.index_copy(1, block.positions, found)
 
     def log_det_error(self) -> Float[Tensor, ""]:
         """The standard error of the log determinant; that of the log evidence is half of it."""

@@ -11,7 +11,7 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from osculate.curvature.forms import Dense
-from osculate.linalg import cholesky, eigh
+from osculate.linalg import cholesky, damping, eigh
 from osculate.memory import even_parts, free
 from osculate.structures.blocks._base import Block, Delta, Joint, Precision, grams
 from osculate.structures.blocks.dense import DenseBlock
@@ -188,17 +188,15 @@ class DualBlock(Block):
 
     def transposed(self, c: Float[Tensor, "S k"]) -> Float[Tensor, "S p"]:
         """c C X."""
-        result = c.new_zeros(len(c), len(self.positions))
-        for rows, part in self.used(result):
-            part.copy_(rows.transposed(self.unmixed(c)))
-        return result
+        unmixed = self.unmixed(c)
+        sizes = [prod(rows.shape) for rows in self.rows]
+        each = zip(self.rows, sizes, strict=True)
+        return torch.cat([rows.transposed(unmixed) if rows.pack else c.new_zeros(len(c), n) for rows, n in each], -1)
 
     def diagonal(self, w: Float[Tensor, "K K"]) -> Float[Tensor, " p"]:
         """The diagonal of Xᵀ w X, for a symmetric w."""
-        result = w.new_zeros(len(self.positions))
-        for rows, part in self.used(result):
-            part.copy_(rows.diagonal(w))
-        return result
+        each = [(rows, prod(rows.shape)) for rows in self.rows]
+        return torch.cat([rows.diagonal(w) if rows.pack else w.new_zeros(n) for rows, n in each])
 
     def _tensor_grams(self) -> Iterator[tuple[int, Float[Tensor, "K K"]]]:
         for rows, owners in self.used(self.owners.to(self.positions.device)):
@@ -351,9 +349,7 @@ class DualPrecision(Precision):
     @cached_property
     def _root(self) -> Float[Tensor, "k k"]:
         """Q with (I + X̂ᵀX̂)^{-1/2} = I − X̂ᵀ Q X̂."""
-        values, vectors = eigh(self._gram.detach())
-        root = (1 + values).sqrt()
-        return vectors / (root * (1 + root)) @ vectors.T  # (1 − (1 + θ)^{-1/2}) / θ, stable for small θ
+        return damping(self._gram)
 
     def colour(self, z: Float[Tensor, "S p"]) -> Float[Tensor, "S p"]:
         return (self._without(z.double(), lambda c: c @ self._root) / self._vector.sqrt()).to(z.dtype)

@@ -270,7 +270,19 @@ class MatrixFreePrecision(Precision):
         return self._power(v.detach() * size, 1.0) * size
 
     def solve(self, v: Float[Tensor, "S p"]) -> Float[Tensor, "S p"]:
-        return self.solve_from(v.detach())
+        if not (self.differentiated or (v.requires_grad and torch.is_grad_enabled())):
+            return self.solve_from(v)
+        if self.curvature.indefinite:
+            raise ValueError(
+                "directions of negative curvature keep the prior, so that answers of this posterior have no derivative. "
+                "Use curvature='ggn', or take no gradient."
+            )
+        return _Solve.apply(self, v, self.scale, self.delta)
+
+    @property
+    def differentiated(self) -> bool:
+        """True if derivatives by scale or δ are asked for."""
+        return torch.is_grad_enabled() and (self.scale.requires_grad or self.delta.requires_grad)
 
     def precondition(self, v: Float[Tensor, "S p"]) -> Float[Tensor, "S p"]:
         """Λ̂⁻¹ v, by the sketch."""
@@ -313,6 +325,8 @@ class MatrixFreePrecision(Precision):
         self, data: Float[Tensor, "n p"], white: Float[Tensor, "n p"], start: Float[Tensor, "n p"] | None = None
     ) -> Float[Tensor, "n p"]:
         """Draws from N(0, Λ⁻¹), the solutions θ for these :meth:`targets`."""
+        if self.differentiated:
+            return self.solve(self.scale.sqrt().to(data) * data + self.delta.sqrt() * white)
         with torch.no_grad():
             return self.solve_from(float(self.scale.sqrt()) * data + self.base.diagonal.sqrt() * white, start)
 
@@ -373,11 +387,64 @@ class MatrixFreePrecision(Precision):
         return torch.minimum(torch.maximum(self.variances.value, base / largest), base / smallest)
 
     def contract(self, projected: Any, events: int) -> Float[Tensor, "N T E E"]:
-        grouped = projected.detach().unflatten(0, (-1, events)).permute(2, 0, 1, 3)
+        found = self._contracted(projected.detach(), events)
+        if not (self.differentiated or projected.requires_grad):
+            return found
+        grouped = projected.unflatten(0, (-1, events)).permute(2, 0, 1, 3)
+        slope = grouped @ self.solve(grouped.flatten(0, 2)).reshape(grouped.shape).mT
+        return found + slope - slope.detach()  # the value is the more accurate one
+
+    def covariance(self, form: Any) -> Float[Tensor, "K K"]:
+        rows = form.rows().transpose(0, 1).flatten(0, 1)
+        found = self._contracted(rows.detach().unsqueeze(1), len(rows))[0, 0]
+        if not (self.differentiated or rows.requires_grad):
+            return found
+        slope = rows @ self.solve(rows).T
+        return found + slope - slope.detach()
+
+    def _contracted(self, projected: Tensor, events: int) -> Float[Tensor, "N T E E"]:
+        grouped = projected.unflatten(0, (-1, events)).permute(2, 0, 1, 3)
         rows = self.frame.whiten(grouped.flatten(0, 2))
         right, x, remainder = (each.reshape(grouped.shape) for each in (rows, *self._solution(rows)))
         found = right @ x.mT + x @ remainder.mT  # its error is the square of that of the solve
         return 0.5 * (found + found.mT)
+
+
+class _Solve(torch.autograd.Function):
+    """x = Λ⁻¹ v for Λ = scale · G + diag(δ): dx = Λ⁻¹ (dv − dΛ x)."""
+
+    @staticmethod
+    def forward(  # type: ignore[override]
+        ctx: Any, precision: MatrixFreePrecision, v: Tensor, scale: Tensor, delta: Tensor
+    ) -> Tensor:
+        x = precision.solve_from(v)
+        ctx.precision = precision
+        ctx.save_for_backward(x, scale, delta)
+        return x
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        x, scale, delta = ctx.saved_tensors
+        w = _Solve.apply(ctx.precision, gradient, scale, delta)
+        by_scale = by_delta = None
+        if ctx.needs_input_grad[2]:
+            by_scale = -(w * _Product.apply(ctx.precision.curvature, x)).sum().to(scale)
+        if ctx.needs_input_grad[3]:
+            by_delta = -(w * x).sum(0)
+        return None, w, by_scale, by_delta
+
+
+class _Product(torch.autograd.Function):
+    """G v, by passes over the data."""
+
+    @staticmethod
+    def forward(ctx: Any, curvature: MatrixFreeBlock, v: Tensor) -> Tensor:  # type: ignore[override]
+        ctx.curvature = curvature
+        return curvature.product(v)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[None, Tensor]:  # type: ignore[override]
+        return None, _Product.apply(ctx.curvature, gradient)
 
 
 def _report_negative(found: list[linalg.Quadrature]) -> None:

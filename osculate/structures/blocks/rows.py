@@ -174,31 +174,28 @@ class Rows:
 
     def transposed(self, c: Float[Tensor, "S K"]) -> Float[Tensor, "S p"]:
         """c X."""
-        result = c.new_empty(len(c), *self.shape)
         if "a" in self.pack:
             a, g = self.pack["a"].double(), self.pack["g"].double()
-            step = max(1, ENTRIES // (g[0].numel() + 1))
-            for part, out in zip(c.unflatten(1, size(self.pack)).split(step), result.split(step), strict=True):
-                out.copy_(torch.einsum("snrgo,nrgi->sgoi", torch.einsum("svn,vnrgo->snrgo", part, g), a))
-            return result.flatten(1)
-        for strip in self._strips(c.shape[1]):
-            out = result[:, :, strip]
-            out.copy_((c @ self._strip(self.pack, strip)).reshape(out.shape))
-        return result.flatten(1)
+            parts = c.unflatten(1, size(self.pack)).split(max(1, ENTRIES // (g[0].numel() + 1)))
+            pulled = (torch.einsum("svn,vnrgo->snrgo", part, g) for part in parts)
+            return torch.cat([torch.einsum("snrgo,nrgi->sgoi", part, a) for part in pulled]).flatten(1)
+        groups, _, inputs = self.shape
+        strips = (c @ self._strip(self.pack, strip) for strip in self._strips(c.shape[1]))
+        return torch.cat([part.reshape(len(c), groups, -1, inputs) for part in strips], 2).flatten(1)
 
     def diagonal(self, w: Float[Tensor, "K K"]) -> Float[Tensor, " p"]:
         """The diagonal of Xᵀ w X, for a symmetric w."""
-        result = w.new_empty(self.shape)
+        groups, _, inputs = self.shape
         factors = "a" in self.pack and self.pack["a"].shape[1] <= size(self.pack)[0]
         rows = w.shape[0] * self.pack["a"].shape[:2].numel() // self.shape[2] + 1 if factors else w.shape[0]
+        parts = []
         for part in self._strips(rows):
-            out = result[:, part]
             if factors:
-                out.copy_(self._diagonal_of_factors(w, part))
+                parts.append(self._diagonal_of_factors(w, part))
             else:
                 strip = self._strip(self.pack, part)
-                out.copy_(((w @ strip) * strip).sum(0).reshape(out.shape))
-        return result.flatten()
+                parts.append(((w @ strip) * strip).sum(0).reshape(groups, -1, inputs))
+        return torch.cat(parts, 1).flatten()
 
     def _diagonal_of_factors(self, w: Float[Tensor, "K K"], part: slice) -> Float[Tensor, "G o I"]:
         """The diagonal for some outputs: Σ over pairs of positions of a a' Σ_vv' w g g'."""
