@@ -30,6 +30,7 @@ from osculate.evidence import (
     refine as refine,
 )
 from osculate.methods import Subnetwork as Subnetwork, laplace as laplace
+from osculate.posteriors.functions import function_posterior as function_posterior
 from osculate.predictive import (
     functional_variance as functional_variance,
     predict as predict,
@@ -50,6 +51,7 @@ __all__ = [  # other modules serve the library itself
     *(
         "Subnetwork",
         "compare",
+        "function_posterior",
         "functional_variance",
         "laplace",
         "load",

@@ -173,6 +173,11 @@ def require_inputs(x: Any) -> None:
         )
     if count(x) == 0:
         raise ValueError("there is nothing to predict: x has no rows.")
+    if any(torch._C._functorch.is_functorch_wrapped_tensor(tensor) for tensor in found.values()):
+        raise ValueError(
+            "the transforms of torch.func cannot pass through a prediction, which takes derivatives itself: use "
+            "torch.autograd.grad, or torch.autograd.functional.jacobian, with inputs that require gradients."
+        )
     for name, tensor in found.items():
         require_finite(tensor, f"x{'.' + name if name else ''}")
 

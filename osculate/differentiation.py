@@ -83,8 +83,9 @@ def _batch_norm(
 ) -> Tensor:
     if training or running_mean is None or running_var is None:
         return F.batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
-    mean, variance = _by_channel(input, running_mean, running_var)
-    return _scaled((input - mean) * (variance + eps).rsqrt(), *_by_channel(input, weight, bias))
+    inverse = (running_var + eps).rsqrt()
+    standard = _scaled(input, *_by_channel(input, inverse, -running_mean * inverse))
+    return _scaled(standard, *_by_channel(input, weight, bias))
 
 
 def _instance_norm(

@@ -1,5 +1,6 @@
 """Real-valued targets with Gaussian noise, of one scale for all outputs or one for each."""
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import log, pi
@@ -12,8 +13,13 @@ from torch.distributions import Distribution, MultivariateNormal, Normal
 
 from osculate.likelihoods._base import Likelihood, Link
 from osculate.likelihoods._elementwise import Elementwise, mix, require_floating, spread, without_noise
+from osculate.linalg import jittered
 from osculate.randomness import drawn_on
 from osculate.settings import differences
+
+
+#: Jitter of a joint covariance, relative to its mean diagonal, that is worth a warning.
+VISIBLE = 1e-8
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,13 +93,20 @@ class Gaussian(Elementwise):
     def joint(
         self, mean: Float[Tensor, "*N c"], covariance: Float[Tensor, "*N c c"], noise: bool = True
     ) -> MultivariateNormal:
-        """The joint normal with this covariance of f (and σ² on its diagonal); c may run over inputs and outputs."""
+        """The joint normal with this covariance of f (and σ² on its diagonal); c may run over inputs and outputs.
+
+        Warns where a covariance that is indefinite by rounding needs a jitter that single precision would show.
+        """
         scale = self._scale(mean).reshape(-1)
         variance = scale.square().repeat(mean.shape[-1] // len(scale)) * noise
-        total = covariance + variance.diag()
-        limits = torch.finfo(total.dtype)
-        tiny = (limits.eps * total.diagonal(dim1=-2, dim2=-1).mean(-1)).clamp(min=limits.tiny)
-        return MultivariateNormal(mean, total + tiny[..., None, None] * torch.eye(mean.shape[-1]).to(total))
+        factor, jitter = jittered(covariance.double() + variance.double().diag())
+        if jitter > VISIBLE:
+            warnings.warn(
+                f"a joint covariance is indefinite by rounding: {jitter:.0e} of its mean diagonal was added. In float64 "
+                "it would not be.",
+                stacklevel=3,
+            )
+        return MultivariateNormal(mean, scale_tril=factor.to(mean.dtype), validate_args=False)
 
     def mixture(self, f: Float[Tensor, "S N *C"], noise: bool = True) -> Distribution:
         if not noise:

@@ -1,7 +1,14 @@
 """Linear algebra on matrices or on products with them: factorisations, solves, spectra, estimates."""
 
-from osculate.linalg.products import add_gram as add_gram, mirror as mirror
-from osculate.linalg.psd import cholesky as cholesky, damped as damped, damping as damping, eigh as eigh, root as root
+from osculate.linalg.products import add_gram as add_gram, mirror as mirror, row_products as row_products
+from osculate.linalg.psd import (
+    cholesky as cholesky,
+    damped as damped,
+    damping as damping,
+    eigh as eigh,
+    jittered as jittered,
+    root as root,
+)
 from osculate.linalg.cg import Product as Product, Solution as Solution, conjugate_gradients as conjugate_gradients
 from osculate.linalg.diagonals import Estimate as Estimate, diagonal as diagonal, signs as signs
 from osculate.linalg.dual_descent import RowBlocks as RowBlocks, dual_descent as dual_descent

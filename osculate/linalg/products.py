@@ -1,5 +1,6 @@
-"""Symmetric products xᵀ x that skip most of the upper triangle."""
+"""Symmetric products of a matrix with itself."""
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -26,3 +27,16 @@ def mirror(matrix: Float[Tensor, "B n n"]) -> None:
     """Copy the lower triangle of sums by :func:`add_gram` to the upper one, in place."""
     lower = matrix.tril()
     matrix.copy_(lower + lower.tril(-1).mT)
+
+
+#: Numbers of the rows that :func:`row_products` converts to double precision at once.
+CONVERTED = 2**24
+
+
+def row_products(x: Float[Tensor, "K p"]) -> Float[Tensor, "K K"]:
+    """X Xᵀ in double precision, positive semi-definite up to its rounding whatever the precision of X."""
+    total = torch.zeros(len(x), len(x), dtype=torch.double, device=x.device)
+    for part in x.split(max(1, CONVERTED // max(1, len(x))), 1):
+        wide = part.double()
+        total = total + wide @ wide.T
+    return total

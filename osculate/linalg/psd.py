@@ -10,11 +10,27 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 
+#: Jitter that is added to a matrix which is not positive definite, relative to its mean diagonal, until it is.
+LADDER = (1e-14, 1e-12, 1e-10, 1e-8, 1e-6)
+
+
 def cholesky(matrix: Float[Tensor, "*B n n"]) -> Float[Tensor, "*B n n"]:
     """The lower Cholesky factor in double precision.
 
-    A matrix that is indefinite by rounding gets a jitter of at most 1e-6 of its mean diagonal, with a warning that
-    gives its size.
+    A matrix that is indefinite by rounding gets the first jitter of :data:`LADDER` with which it is not, and a warning
+    that gives its size.
+
+    Raises:
+        ValueError: the matrix with the largest jitter is not positive definite, or not finite.
+    """
+    factor, jitter = jittered(matrix)
+    if jitter:
+        warnings.warn(f"a matrix was not positive definite; {jitter:.0e} of its diagonal was added.", stacklevel=2)
+    return factor
+
+
+def jittered(matrix: Float[Tensor, "*B n n"]) -> tuple[Float[Tensor, "*B n n"], float]:
+    """The lower Cholesky factor in double precision, and the jitter of :data:`LADDER` that it needed, or zero.
 
     Raises:
         ValueError: the matrix with the largest jitter is not positive definite, or not finite.
@@ -22,20 +38,16 @@ def cholesky(matrix: Float[Tensor, "*B n n"]) -> Float[Tensor, "*B n n"]:
     matrix = matrix.double()
     if not bool(matrix.isfinite().all()):
         raise ValueError("a matrix to be factorised holds NaN or infinity: the curvature or the prior overflowed.")
-    factor, info = torch.linalg.cholesky_ex(matrix)
-    if not bool(info.any()):
-        return factor
-    size = matrix.detach().diagonal(dim1=-2, dim2=-1).mean(-1)[..., None, None]
+    size = (
+        matrix.detach().diagonal(dim1=-2, dim2=-1).mean(-1)[..., None, None].clamp(min=torch.finfo(matrix.dtype).tiny)
+    )
     eye = torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)
-    for relative in (1e-12, 1e-10, 1e-8, 1e-6):
-        factor, info = torch.linalg.cholesky_ex(matrix + relative * size * eye)
+    for relative in (0.0, *LADDER):
+        factor, info = torch.linalg.cholesky_ex(matrix + relative * size * eye if relative else matrix)
         if not bool(info.any()):
-            warnings.warn(
-                f"a matrix was not positive definite; {relative:.0e} of its diagonal was added.", stacklevel=2
-            )
-            return factor
+            return factor, relative
     raise ValueError(
-        "a precision matrix is not positive definite even with 1e-6 of its diagonal added. "
+        f"a matrix is not positive definite even with {LADDER[-1]:.0e} of its diagonal added. "
         "Use a larger prior precision, or a float64 model."
     )
 
@@ -62,7 +74,7 @@ class SpectralFunction(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(  # type: ignore[override]
+    def forward(
         ctx: Any,
         matrix: Float[Tensor, "*B n n"],
         function: Callable[[Tensor], Tensor],
@@ -74,8 +86,8 @@ class SpectralFunction(torch.autograd.Function):
         return (vectors * function(values).unsqueeze(-2)) @ vectors.mT
 
     @staticmethod
-    @once_differentiable  # type: ignore[misc, unused-ignore]
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[override]
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         values, vectors = ctx.saved_tensors
         inner = vectors.mT @ (0.5 * (gradient + gradient.mT)) @ vectors
         weights = ctx.differences(values.unsqueeze(-1), values.unsqueeze(-2))

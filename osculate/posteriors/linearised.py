@@ -121,6 +121,8 @@ def interacting_outputs(likelihood: Likelihood, f: Tensor) -> Columns:
 def joint_covariance(q: Gaussian, x: Inputs) -> tuple[Float[Tensor, " K"], Float[Tensor, "K K"]]:
     """Mean and covariance of the function values at all inputs together, K = N·C ordered by input.
 
+    The covariance is in double precision, so that it is positive semi-definite up to a rounding far below the values.
+
     Cost: K × P numbers of one block of parameters at a time, and K² for the answer.
     """
     x = moved(x, q.network.device)

@@ -4,14 +4,14 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 import osculate as osc
 from osculate.inputs import apply, tensors
 from osculate.linalg import damped, damping, root
 from osculate.structures import REGISTRY
 from tests.laws import assert_close, crossed, targets
-from tests.zoo import VECTORS, ZOO
+from tests.zoo import ZOO
 
 STEP, NEAR = 1e-5, 2e-5
 #: Networks whose inputs are not numbers, so that there is nothing to differentiate by.

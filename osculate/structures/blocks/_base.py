@@ -12,6 +12,7 @@ from torch import Tensor
 
 from osculate.curvature.forms import AnyForm, Dense, Form, Outer
 from osculate.inputs import Inputs
+from osculate.linalg import row_products
 
 
 class Block(ABC):
@@ -177,10 +178,9 @@ class Precision(ABC):
         """The blocks of J_n Λ⁻¹ J_nᵀ for groups of E of the V = T·E rows of each datum, from ``Block.project``."""
         return grams(self.whiten(projected.flatten(0, 1)).unflatten(0, projected.shape[:2]), events)
 
-    def covariance(self, form: AnyForm) -> Float[Tensor, "K K"]:
-        """J Λ⁻¹ Jᵀ over the rows of all data together, K = N·V ordered by datum."""
-        rows = self.whiten(form.rows().transpose(0, 1).flatten(0, 1))
-        return rows @ rows.T
+    def covariance(self, form: "AnyForm | Joint") -> Float[Tensor, "K K"]:
+        """J Λ⁻¹ Jᵀ over the rows of all data together, K = N·V ordered by datum, in double precision."""
+        return row_products(self.whiten(form.rows().transpose(0, 1).flatten(0, 1)))
 
 
 def grams(rows: Float[Tensor, "V N p"], events: int) -> Float[Tensor, "N T E E"]:

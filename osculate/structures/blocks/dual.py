@@ -387,4 +387,4 @@ class DualPrecision(Precision):
         halves = self._halves(packs)
         left = self.block.kernel(packs, packs, 1 / self._vector, self._separable) - halves @ halves.T
         v, n = size(next(pack for pack in packs if pack))
-        return left.reshape(v, n, v, n).permute(1, 0, 3, 2).reshape(v * n, v * n).to(self.block.dtype)
+        return left.reshape(v, n, v, n).permute(1, 0, 3, 2).reshape(v * n, v * n)

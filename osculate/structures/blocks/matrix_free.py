@@ -231,15 +231,16 @@ class MatrixFreePrecision(Precision):
         """C z."""
         return self.base.whiten(self._exact(self.base.colour(z)))
 
-    def _power(self, z: Float[Tensor, "S p"], exponent: float) -> Float[Tensor, "S p"]:
+    def _power(self, z: Float[Tensor, "S p"], exponent: float, tolerance: float | None = None) -> Float[Tensor, "S p"]:
         """A power of C, times each vector."""
+        tolerance = self._tolerance if tolerance is None else tolerance
 
         def function(values: Tensor) -> Tensor:
             return self._floored(values) ** exponent
 
         return torch.cat(
             [
-                linalg.lanczos.apply(self._relative, part, function, self._tolerance, self._steps(part))
+                linalg.lanczos.apply(self._relative, part, function, tolerance, self._steps(part))
                 for part in self._parts(z)
             ]
         )
@@ -274,8 +275,8 @@ class MatrixFreePrecision(Precision):
             return self.solve_from(v)
         if self.curvature.indefinite:
             raise ValueError(
-                "directions of negative curvature keep the prior, so that answers of this posterior have no derivative. "
-                "Use curvature='ggn', or take no gradient."
+                "directions of negative curvature keep the prior, so that the answers have no derivative. Use "
+                "curvature='ggn', or take no gradient."
             )
         return _Solve.apply(self, v, self.scale, self.delta)
 
@@ -396,10 +397,12 @@ class MatrixFreePrecision(Precision):
 
     def covariance(self, form: Any) -> Float[Tensor, "K K"]:
         rows = form.rows().transpose(0, 1).flatten(0, 1)
-        found = self._contracted(rows.detach().unsqueeze(1), len(rows))[0, 0]
+        # a root, so that the covariance is positive semi-definite; its error is not squared as that of a contraction
+        close = torch.finfo(rows.dtype).eps ** 0.6 if self.curvature.accuracy.tolerance is None else self._tolerance
+        found = linalg.row_products(self._power(self.base.whiten(rows.detach()), -0.5, close))
         if not (self.differentiated or rows.requires_grad):
             return found
-        slope = rows @ self.solve(rows).T
+        slope = (rows @ self.solve(rows).T).double()
         return found + slope - slope.detach()
 
     def _contracted(self, projected: Tensor, events: int) -> Float[Tensor, "N T E E"]:
@@ -414,16 +417,14 @@ class _Solve(torch.autograd.Function):
     """x = Λ⁻¹ v for Λ = scale · G + diag(δ): dx = Λ⁻¹ (dv − dΛ x)."""
 
     @staticmethod
-    def forward(  # type: ignore[override]
-        ctx: Any, precision: MatrixFreePrecision, v: Tensor, scale: Tensor, delta: Tensor
-    ) -> Tensor:
+    def forward(ctx: Any, precision: MatrixFreePrecision, v: Tensor, scale: Tensor, delta: Tensor) -> Tensor:
         x = precision.solve_from(v)
         ctx.precision = precision
         ctx.save_for_backward(x, scale, delta)
         return x
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         x, scale, delta = ctx.saved_tensors
         w = _Solve.apply(ctx.precision, gradient, scale, delta)
         by_scale = by_delta = None
@@ -438,12 +439,12 @@ class _Product(torch.autograd.Function):
     """G v, by passes over the data."""
 
     @staticmethod
-    def forward(ctx: Any, curvature: MatrixFreeBlock, v: Tensor) -> Tensor:  # type: ignore[override]
+    def forward(ctx: Any, curvature: MatrixFreeBlock, v: Tensor) -> Tensor:
         ctx.curvature = curvature
         return curvature.product(v)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[None, Tensor]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[None, Tensor]:
         return None, _Product.apply(ctx.curvature, gradient)
 
 
