@@ -17,7 +17,6 @@ from osculate.linalg import jittered
 from osculate.randomness import drawn_on
 from osculate.settings import differences
 
-
 #: Jitter of a joint covariance, relative to its mean diagonal, that is worth a warning.
 VISIBLE = 1e-8
 
@@ -102,8 +101,7 @@ class Gaussian(Elementwise):
         factor, jitter = jittered(covariance.double() + variance.double().diag())
         if jitter > VISIBLE:
             warnings.warn(
-                f"a joint covariance is indefinite by rounding: {jitter:.0e} of its mean diagonal was added. In float64 "
-                "it would not be.",
+                f"a joint covariance is indefinite by rounding: {jitter:.0e} of its mean diagonal was added. Use float64.",
                 stacklevel=3,
             )
         return MultivariateNormal(mean, scale_tril=factor.to(mean.dtype), validate_args=False)

@@ -9,7 +9,6 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-
 #: Jitter that is added to a matrix which is not positive definite, relative to its mean diagonal, until it is.
 LADDER = (1e-14, 1e-12, 1e-10, 1e-8, 1e-6)
 
