@@ -15,6 +15,7 @@ from osculate.curvature.plan import BlockSpec, Plan
 from osculate.curvature.tape import Example
 from osculate.likelihoods import Likelihood
 from osculate.parameters import Network
+from osculate.posteriors.earlier import Earlier
 from osculate.priors import Prior
 from osculate.registry import choose, lookup
 from osculate.tensorfiles import fill, network_tensors, read_tensors, write_tensors
@@ -92,14 +93,22 @@ def _gaussian_parts(q: posteriors.Gaussian) -> tuple[dict[str, Tensor], dict[str
     tensors |= {f"statistics.{name}": value for name, value in q.fit.statistics.items()}
     tensors |= {f"positions.{n}": block.positions.int() for n, block in enumerate(q.fit.plan.blocks)}
     tensors |= {f"kept.{n}": b.kept.int() for n, b in enumerate(q.fit.plan.blocks) if b.kept is not None}
-    tensors["prior.precision"] = q.prior.precision
+    prior = q.prior
+    tensors["prior.precision"] = prior.precision
+    if prior.mean is not None:
+        tensors["prior.mean"] = prior.mean
+    if isinstance(prior, Earlier):
+        tensors |= {f"earlier.{name}": value for name, value in prior.unweighted.tensors().items()}
+        prior = prior.unweighted_diagonal
+        tensors["earlier_prior.precision"] = prior.precision
+    prior = getattr(prior, "inner", prior)
     if q.offset is not None:
         tensors["offset"] = q.offset
     header = {
         "fit_likelihood": _describe(q.fit.likelihood, likelihoods.REGISTRY, "fit_likelihood", tensors),
         "structure": _describe(q.structure.structure, structures.REGISTRY, "structure", tensors),
-        "prior": _name_of(q.prior, priors.REGISTRY),
-        "prior_settings": q.prior.settings,
+        "prior": _name_of(prior, priors.REGISTRY),
+        "prior_settings": prior.settings,
         "temperature": float(q.temperature),
         "num_data": q.num_data,
         "kind": q.fit.kind,
@@ -214,7 +223,13 @@ def _rebuild_gaussian(
     fit = posteriors.Fit(curvature, fit_likelihood, statistics, header["num_data"], plan, network, header["kind"])
     likelihood: Likelihood = _restore(header["likelihood"], likelihoods.REGISTRY, "likelihood", tensors)
     made = lookup("prior", header["prior"], priors.REGISTRY)
-    prior: Prior = made(precision=tensors["prior.precision"], **header.get("prior_settings", {}))
+    precision = tensors.get("earlier_prior.precision", tensors["prior.precision"])
+    prior: Prior = made(precision=precision, **header.get("prior_settings", {}))
+    if earlier := _part(tensors, "earlier"):
+        mean, weight = tensors["prior.mean"], tensors["prior.precision"]
+        prior = Earlier(curvature.with_tensors(earlier), prior.bind(network.space), mean, weight)
+    elif "prior.mean" in tensors:
+        prior = prior.around(tensors["prior.mean"])
     return posteriors.Gaussian(fit, likelihood, prior, header["temperature"], offset=tensors.get("offset"))
 
 

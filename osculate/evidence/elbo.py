@@ -77,6 +77,12 @@ def elbo(q: Any, data: Data, samples: int = 32, generator: torch.Generator | Non
 
 def divergence(q: Gaussian) -> Float[Tensor, ""]:
     """KL(q‖p) of a Gaussian posterior from its prior, over the parameters that it is over."""
-    square = q.prior.vector(q.network.space).double() * q.mean.double().square()  # with tr(ΔΣ) = P − γ
+    if q.prior.curvature is not None:
+        raise ValueError(
+            f"the divergence from {q.prior!r} is not computed, nor the bound of a posterior that is refined under it: "
+            "take refine=False, or a likelihood with Gaussian noise."
+        )
+    apart = q.prior.apart(q.mean.double())
+    square = q.prior.vector(q.network.space).double() * apart.square()  # with tr(ΔΣ) = P − γ
     inside = square[q.structure.covered.to(square.device)].sum() - q.precision.effective_parameters_by_tensor().sum()
     return 0.5 * (inside + q.precision.log_det_ratio())

@@ -75,10 +75,10 @@ def log_evidence(
 def _evidence(q: Gaussian, theta: Float[Tensor, " P"], statistics: Mapping[str, Tensor]) -> Float[Tensor, ""]:
     statistics = {name: value.double() for name, value in statistics.items()}
     fit = q.likelihood.log_likelihood(statistics) / q.temperature
-    delta = q.prior.vector(q.network.space).double().to(theta.device)
-    theta = theta.double() * q.structure.covered.to(theta.device)
+    apart = q.prior.apart(theta.double()) * q.structure.covered.to(theta.device)
+    square = (apart * q.prior.multiply(apart, q.network.space)).sum()
     # the constants P/2 log 2π of prior and volume cancel, and so does log |diag δ| with that of Λ
-    return fit - 0.5 * (delta * theta.square()).sum() - 0.5 * q.precision.log_det_ratio()
+    return fit - 0.5 * square - 0.5 * (q.precision.log_det_ratio() - q.prior.log_det_ratio())
 
 
 def effective_parameters(q: Any) -> dict[str, float]:

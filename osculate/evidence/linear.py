@@ -102,20 +102,19 @@ class LinearModel:
     def curvature(self, q: Gaussian, place: Place) -> Callable[[Tensor], Tensor]:
         """v (S, P) to (Jᵀ A J / T + Λ) v with the output Hessians A at h(θ)."""
         maps = [output_hessian(q.likelihood, h, y) for h, (_, y) in zip(place.outputs, self.parts, strict=True)]
-        delta = self.prior(q)
 
         def product(v: Float[Tensor, "S P"]) -> Float[Tensor, "S P"]:
             total = torch.zeros_like(v)
             for at, through in zip(self._passes(), maps, strict=True):
                 total += at.vjp(through(at.jvp(v)))
-            return self.covered(total / q.temperature) + delta * v
+            return self.covered(total / q.temperature) + self.prior(q, v)
 
         return product
 
-    def prior(self, q: Gaussian) -> Float[Tensor, " P"]:
-        """δ of each parameter."""
-        mean = self.network.mean
-        return q.prior.vector(self.network.space).detach().to(mean)
+    def prior(self, q: Gaussian, v: Float[Tensor, "*S P"]) -> Float[Tensor, "*S P"]:
+        """Σ⁻¹ v with the precision Σ⁻¹ of the prior."""
+        with torch.no_grad():
+            return q.prior.multiply(v, self.network.space)
 
     def scores(self, q: Gaussian, outputs: list[Tensor] | tuple[Tensor, ...]) -> list[Float[Tensor, "_ *C"]]:
         """−∂ log p / ∂h / T, part by part."""
@@ -123,7 +122,8 @@ class LinearModel:
 
     def gradient(self, q: Gaussian, place: Place) -> Float[Tensor, " P"]:
         """The gradient of the objective."""
-        return self.transposed(self.scores(q, place.outputs)) + self.covered(self.prior(q) * place.theta)
+        apart = self.covered(q.prior.apart(place.theta))
+        return self.transposed(self.scores(q, place.outputs)) + self.covered(self.prior(q, apart))
 
     def statistics(self, q: Gaussian, place: Place) -> dict[str, Tensor]:
         """The sums from which the log likelihood of the linear model follows."""

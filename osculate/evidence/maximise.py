@@ -88,6 +88,11 @@ def maximise_evidence(
     0.1
     """
     q = as_gaussian(q, "maximise_evidence")
+    if q.prior.curvature is not None:
+        raise ValueError(
+            f"the prior {q.prior!r} is given, and has no precisions that the evidence could choose. For another "
+            "weight of the earlier data take q.replace(prior=q.prior.with_precision(weight))."
+        )
     if q.offset is not None:
         start = unrefined(q, data)
         return q.refinement.again(maximise_evidence(start, mode, tolerance, max_steps, noise, data, solver, progress))

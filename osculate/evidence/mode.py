@@ -104,13 +104,16 @@ class _SearchOnAll(Search):
 
     def _slope(self, q: Gaussian, direction: Tensor, change: list[Tensor]) -> Callable[[float], float]:
         """The slope of the objective at a length along a direction d, of which ``change`` is J d."""
-        delta, model = self._model.prior(q).double(), self._model
+        model, along = self._model, direction.double()
+        away = q.prior.apart(self._place.theta.double())
+        pulled = model.covered(model.prior(q, torch.stack([model.covered(away), along])))
+        first, rise = float(pulled[0] @ along), float(pulled[1] @ along)
 
         def slope(length: float) -> float:
             there = self._place.moved(length, direction, change)
             pairs = zip(model.scores(q, there.outputs), change, strict=True)
             data = sum(float((score.double() * d.double()).sum()) for score, d in pairs)
-            return data + float((delta * there.theta.double()) @ direction.double())
+            return data + first + length * rise
 
         return slope
 
@@ -290,7 +293,7 @@ class _StochasticSearch(Search):
     def improve(self, q: Gaussian, tolerance: float = 0.0) -> float:
         settings, precondition = self._settings, q.precision.precondition
         velocity, size = torch.zeros_like(self.theta), q.num_data * settings.epochs
-        delta, seen = q.prior.vector(q.network.space).detach().to(self.theta), 0
+        seen = 0
         if self._data is None:
             batches: int | None = sum(1 for _ in data_of(q, None))
         else:
@@ -299,17 +302,21 @@ class _StochasticSearch(Search):
             for x, y in self._shuffled(q):
                 ahead = self.theta + settings.momentum * velocity
                 _, slope = self._slope(q, ahead, x, y)
-                gradient = (batches or q.num_data / len(y)) * slope + self._mask * delta * ahead
+                gradient = (batches or q.num_data / len(y)) * slope + self._from_prior(q, ahead)
                 lr = 0.5 * settings.lr * (1 + math.cos(math.pi * min(1.0, seen / size)))
                 velocity = settings.momentum * velocity - lr * precondition(gradient.unsqueeze(0))[0]
                 self.theta = self.theta + velocity
                 seen += len(y)
-        gradient, total = self._mask * delta * self.theta, 0
+        gradient, total = self._from_prior(q, self.theta), 0
         for x, y in data_of(q, self._data):
             gradient = gradient + self._slope(q, self.theta, x, y)[1]
             total += len(y)
         require_all(total, q)
         return _gap(gradient, precondition)
+
+    def _from_prior(self, q: Gaussian, theta: Tensor) -> Float[Tensor, " P"]:
+        """The gradient of the prior's part of the objective."""
+        return self._mask * q.prior.multiply(self._mask * q.prior.apart(theta), q.network.space)
 
     def _slope(self, q: Gaussian, theta: Tensor, x: Inputs, y: Tensor) -> tuple[Tensor, Float[Tensor, " P"]]:
         """h(θ, x), and the gradient of −Σ log p(y|h) / T."""

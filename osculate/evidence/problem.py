@@ -132,9 +132,9 @@ class Problem:
         return self.squares(self.q.mean)
 
     def squares(self, theta: Float[Tensor, " P"]) -> Float[Tensor, " G"]:
-        """‖θ_g‖² of each group."""
-        theta = theta.double() * self.q.structure.covered.to(theta.device)
-        return self.q.prior.totals(theta.square(), self.q.network.space).reshape(-1).cpu()
+        """‖θ_g − μ_g‖² of each group."""
+        apart = self.q.prior.apart(theta.double()) * self.q.structure.covered.to(theta.device)
+        return self.q.prior.totals(apart.square(), self.q.network.space).reshape(-1).cpu()
 
     @cached_property
     def bounds(self) -> tuple[Float[Tensor, " D"], Float[Tensor, " D"]]:
@@ -197,7 +197,8 @@ class LinearProblem(Problem):
         q = self.posterior(x)
         for _ in range(STEPS):
             gap = self.search.improve(q)
-            if gap <= NEAR * float((q.prior.vector(q.network.space) * self.search.theta.square()).sum()):
+            apart = q.prior.apart(self.search.theta)
+            if gap <= NEAR * float((q.prior.vector(q.network.space) * apart.square()).sum()):
                 break
 
     def pull(self, x: Float[Tensor, " D"], gain: Float[Tensor, " D"], cost: Float[Tensor, " D"]) -> Int[Tensor, " D"]:

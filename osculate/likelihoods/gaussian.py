@@ -98,10 +98,11 @@ class Gaussian(Elementwise):
         """
         scale = self._scale(mean).reshape(-1)
         variance = scale.square().repeat(mean.shape[-1] // len(scale)) * noise
-        factor, jitter = jittered(covariance.double() + variance.double().diag())
+        tiny = torch.full_like(variance, torch.finfo(mean.dtype).tiny).double()  # of a function that is certain
+        factor, jitter = jittered(covariance.double() + (variance.double() + tiny).diag())
         if jitter > VISIBLE:
             warnings.warn(
-                f"a joint covariance is indefinite by rounding: {jitter:.0e} of its mean diagonal was added. Use float64.",
+                f"a joint covariance is indefinite by rounding: {jitter:.0e} of its mean diagonal was added.",
                 stacklevel=3,
             )
         return MultivariateNormal(mean, scale_tril=factor.to(mean.dtype), validate_args=False)

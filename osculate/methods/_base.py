@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 import torch
 from jaxtyping import Float
@@ -16,11 +16,12 @@ from osculate.inputs import Inputs, drawn_outputs
 from osculate.likelihoods import Likelihood
 from osculate.parameters import ParameterSpace
 from osculate.posteriors import Gaussian, Posterior
-from osculate.priors import Prior
 from osculate.tensorfiles import fill
 
 #: Name of the prior whose precision in each layer is the layer's fan-in.
 FAN_IN = "fan_in"
+#: A prior precision, the name of a prior, an object of ``osc.priors``, or an earlier posterior.
+PriorLike: TypeAlias = Any
 #: A function of the number of a network, counted from 0, that makes it with fresh weights.
 MakeNetwork = Callable[[int], nn.Module]
 
@@ -98,9 +99,7 @@ class Method(nn.Module, ABC):
     adds_prior_network: ClassVar[bool] = False
 
     @classmethod
-    def build(
-        cls, network: MakeNetwork, likelihood: Likelihood, prior: float | str | Prior = 1.0, **options: Any
-    ) -> "Method":
+    def build(cls, network: MakeNetwork, likelihood: Likelihood, prior: PriorLike = 1.0, **options: Any) -> "Method":
         """Make the method from fresh networks and named options; used by the command line and the contract tests.
 
         Args:
@@ -244,9 +243,7 @@ class FullBatch(Method):
     )
 
     @classmethod
-    def build(
-        cls, network: MakeNetwork, likelihood: Likelihood, prior: float | str | Prior = 1.0, **options: Any
-    ) -> Method:
+    def build(cls, network: MakeNetwork, likelihood: Likelihood, prior: PriorLike = 1.0, **options: Any) -> Method:
         """Make the method, with dropout and batch normalisation in evaluation mode."""
         return super().build(lambda number: network(number).eval(), likelihood, prior, **options)
 

@@ -3,10 +3,10 @@
 from torch import nn
 
 from osculate.likelihoods import Likelihood
+from osculate.methods._base import PriorLike
 from osculate.methods.map import MAP
 from osculate.posteriors import Dropout
 from osculate.posteriors.samples import require_dropout
-from osculate.priors import Prior
 
 
 class MCDropout(MAP):
@@ -36,7 +36,7 @@ class MCDropout(MAP):
     network_name = "no unit dropped"
     needs_dropout = True
 
-    def __init__(self, model: nn.Module, likelihood: Likelihood, prior: float | str | Prior = 1.0) -> None:
+    def __init__(self, model: nn.Module, likelihood: Likelihood, prior: PriorLike = 1.0) -> None:
         super().__init__(model, likelihood, prior)
         require_dropout(model)
 

@@ -10,12 +10,11 @@ from torch import Tensor, nn
 
 from osculate.inputs import Inputs
 from osculate.likelihoods import Likelihood
-from osculate.methods._base import MakeNetwork, Method, Option
+from osculate.methods._base import MakeNetwork, Method, Option, PriorLike
 from osculate.methods.map import MAP
 from osculate.parameters import undisturbed
 from osculate.posteriors import Ensemble
 from osculate.posteriors.samples import listed, require_members
-from osculate.priors import Prior
 
 #: Default number of members.
 MEMBERS = 5
@@ -56,14 +55,14 @@ class DeepEnsemble(Method):
         cls,
         network: MakeNetwork,
         likelihood: Likelihood,
-        prior: float | str | Prior = 1.0,
+        prior: PriorLike = 1.0,
         members: int = MEMBERS,
         **options: Any,
     ) -> "DeepEnsemble":
         """Make the ensemble of the first networks."""
         return cls([network(number) for number in range(members)], likelihood, prior, **options)
 
-    def __init__(self, models: Iterable[nn.Module], likelihood: Likelihood, prior: float | str | Prior = 1.0) -> None:
+    def __init__(self, models: Iterable[nn.Module], likelihood: Likelihood, prior: PriorLike = 1.0) -> None:
         super().__init__()
         self._members = tuple(MAP(model, likelihood, prior) for model in listed(models, type(self).__name__))
         self._networks = [member.model for member in self._members]

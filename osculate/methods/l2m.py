@@ -14,7 +14,7 @@ from osculate.batches import Data, Fixed, as_batches, is_pair
 from osculate.checks import require_positive
 from osculate.inputs import Inputs, count, take
 from osculate.likelihoods import Gaussian as GaussianLikelihood, Likelihood
-from osculate.methods._base import TEMPERATURE, counter
+from osculate.methods._base import TEMPERATURE, PriorLike, counter
 from osculate.methods._running import constant_diagonal, gaussian_with_curvature
 from osculate.methods.laplace import laplace_in_training
 from osculate.methods.map import MAP
@@ -99,7 +99,7 @@ class L2M(MAP):
         self,
         model: nn.Module,
         likelihood: Likelihood,
-        prior: float | str | Prior = 1.0,
+        prior: PriorLike = 1.0,
         scaling: str = "corrected",
         temperature: float = 1.0,
     ) -> None:

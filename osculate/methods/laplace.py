@@ -20,7 +20,7 @@ from osculate.inputs import Inputs, moved
 from osculate.methods._base import require_network
 from osculate.methods.subnetwork import Subnetwork, Units, path_variance
 from osculate.parameters import Network, point_estimated, require_deterministic_layers, select, trainable, undisturbed
-from osculate.posteriors import Fit, Gaussian
+from osculate.posteriors import Fit, Gaussian, earlier
 from osculate.posteriors.fit import first_rows, fitted, observe, require_room
 from osculate.predictive import tune
 from osculate.priors import Isotropic, Layerwise, Prior
@@ -39,7 +39,7 @@ def laplace(
     *,
     structure: str | Structure = "kron",
     curvature: str | Kind = "ggn",
-    prior: str | float | Prior = "evidence",
+    prior: Any = "evidence",
     subset: str | Iterable[str] | Subnetwork = "all",
     refine: bool | str = "auto",
     validation: Data | None = None,
@@ -64,7 +64,8 @@ def laplace(
         curvature: "ggn" (exact), "fisher" (one sampled label for each datum: about two training epochs' cost),
             "empirical_fisher", "hessian", or an object such as ``osc.curvature.Fisher(samples=5)``.
         prior: "evidence" (one precision for each parameter tensor, and the noise scale of a Gaussian likelihood, by
-            the evidence), a number (a fixed precision for all), or an object of ``osc.priors``, used as it is.
+            the evidence), a number (a fixed precision for all), an object of ``osc.priors``, used as it is, or an
+            earlier posterior of the same parameters and structure, whose data then count too.
         subset: "all" (every parameter that requires gradients), "last_layer", a list of parameter and module names
             (which includes frozen parameters), or ``osc.Subnetwork(fraction)`` of single parameters.
         refine: True for the refined posterior (:func:`osculate.refine`), which is calibrated without held-out data, by
@@ -99,6 +100,7 @@ def laplace(
     matrix: Structure = made("structure", structure, structures.REGISTRY, Structure)
     if prior is None or isinstance(prior, bool):
         raise TypeError(f"prior must be 'evidence', a positive number or an object of osc.priors, got {prior!r}.")
+    prior = earlier.as_prior(prior)
     by_evidence = isinstance(prior, str)
     if isinstance(prior, str):
         prior = lookup("prior", prior, {"evidence": Layerwise()})
@@ -126,10 +128,12 @@ def laplace(
     titles = (f"{matrix.name} curvature, pass {number} of {matrix.passes}" for number in range(2, matrix.passes + 1))
     fit = fitted(start, matrix, chain([every], (_tracked(data, progress, title) for title in titles)))
     kept = None if isinstance(data, Iterator) else data
+    if isinstance(prior, earlier.Earlier):
+        prior.require_structure(fit.curvature)
     q = Gaussian(fit, likelihood, prior, first_data=first_rows(*first), data=kept)
     if by_evidence:
         q = maximise_evidence(q)
-    studied = (likelihood.quadratic or likelihood.saturates) and isinstance(kind, GGN)
+    studied = (likelihood.quadratic or (likelihood.saturates and prior.curvature is None)) and isinstance(kind, GGN)
     if refine is True or (refine and studied and not getattr(model, "mean_is_network", False)):
         q = _refined(q, by_evidence, refine is True, progress)
     return q if validation is None else tune(q, validation, progress=progress)

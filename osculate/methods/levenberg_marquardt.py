@@ -16,7 +16,7 @@ from osculate.evidence import log_evidence
 from osculate.evidence.problem import effective_parameters
 from osculate.inputs import Inputs, as_floating, floating, moved
 from osculate.likelihoods import Likelihood
-from osculate.methods._base import FullBatch, has_labels, require_labels, set_parameters
+from osculate.methods._base import FullBatch, PriorLike, has_labels, require_labels, set_parameters
 from osculate.methods.map import MAP, negative_log_joint
 from osculate.parameters import Network, require_deterministic_layers, trainable
 from osculate.posteriors import Gaussian
@@ -216,7 +216,7 @@ class LevenbergMarquardt(FullBatch):
         self,
         model: nn.Module,
         likelihood: Likelihood,
-        prior: float | str | Prior = LAYERWISE,
+        prior: PriorLike = LAYERWISE,
         evidence: bool = True,
         burn_in: int = 5,
         every: int = 3,

@@ -1,15 +1,15 @@
 """Maximum a posteriori: the mode for a Laplace approximation."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from osculate.inputs import Inputs, drawn_outputs
 from osculate.likelihoods import Likelihood
-from osculate.methods._base import FAN_IN, Method, require_network
+from osculate.methods._base import FAN_IN, Method, PriorLike, require_network
 from osculate.parameters import undisturbed
-from osculate.posteriors import Point
+from osculate.posteriors import Point, earlier
 from osculate.priors import Isotropic, Prior, fan_in
 
 
@@ -45,7 +45,7 @@ class MAP(Method):
     has_plain_steps = True
     fixed_settings: ClassVar[tuple[str, ...]] = ("likelihood", "prior")
 
-    def __init__(self, model: nn.Module, likelihood: Likelihood, prior: float | str | Prior = 1.0) -> None:
+    def __init__(self, model: nn.Module, likelihood: Likelihood, prior: PriorLike = 1.0) -> None:
         super().__init__()
         require_network(model, likelihood)
         self.model = model
@@ -79,13 +79,14 @@ def negative_log_joint(
     return -bound.sum() / len(y) / temperature - prior.log_prob(learned) / num_data
 
 
-def as_prior(prior: float | str | Prior, model: nn.Module | None = None) -> Prior:
+def as_prior(prior: Any, model: nn.Module | None = None) -> Prior:
     """Return the prior of a name, a precision or an object; raise TypeError for anything else.
 
     Args:
-        prior: Prior, which is returned unchanged, precision of an isotropic prior, or "fan_in".
+        prior: Prior, which is returned unchanged, an earlier posterior, precision of an isotropic prior, or "fan_in".
         model: Network of "fan_in".
     """
+    prior = earlier.as_prior(prior)
     if isinstance(prior, Prior):
         return prior
     if model is not None and isinstance(prior, str) and prior == FAN_IN:

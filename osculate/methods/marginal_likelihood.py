@@ -18,7 +18,7 @@ from osculate.evidence.maximise import at_own_parameters
 from osculate.evidence.problem import posterior_at_end
 from osculate.inputs import Inputs
 from osculate.likelihoods import Likelihood
-from osculate.methods._base import Fitted, counter
+from osculate.methods._base import Fitted, PriorLike, counter
 from osculate.methods.laplace import laplace_in_training
 from osculate.methods.map import MAP, negative_log_joint
 from osculate.parameters import Network, trainable
@@ -166,7 +166,7 @@ class MarginalLikelihood(Fitted):
         self,
         model: nn.Module,
         likelihood: Likelihood,
-        prior: float | str | Prior = LAYERWISE,
+        prior: PriorLike = LAYERWISE,
         settings: EvidenceUpdates = EACH_EPOCH,
         structure: str | Structure = "kron",
         curvature: str | Kind = "ggn",

@@ -14,7 +14,7 @@ from osculate.checks import require_object, require_positive, require_whole
 from osculate.inputs import Inputs, call
 from osculate.likelihoods import Likelihood
 from osculate.linalg import white
-from osculate.methods._base import TEMPERATURE, Fitted, Option, counter, require_memory
+from osculate.methods._base import TEMPERATURE, Fitted, Option, PriorLike, counter, require_memory
 from osculate.methods._running import Running, RunningBlocks, RunningDiagonal, gaussian_with_curvature
 from osculate.methods.laplace import laplace_in_training
 from osculate.methods.map import MAP
@@ -142,7 +142,7 @@ class OnlineLaplace(Fitted):
         self,
         model: nn.Module,
         likelihood: Likelihood,
-        prior: float | str | Prior = 1.0,
+        prior: PriorLike = 1.0,
         settings: OnlineUpdates = ALWAYS,
         structure: str | Structure = "approx_diag",
         temperature: float = 1.0,

@@ -7,12 +7,11 @@ import torch
 from torch import nn
 
 from osculate.likelihoods import Likelihood
-from osculate.methods._base import MakeNetwork, require_network
+from osculate.methods._base import MakeNetwork, PriorLike, require_network
 from osculate.methods.ensemble import MEMBERS, DeepEnsemble
 from osculate.networks import WithPrior
 from osculate.parameters import frozen_copy
 from osculate.posteriors.samples import listed
-from osculate.priors import Prior
 from osculate.randomness import seeded
 
 
@@ -67,7 +66,7 @@ class RandomizedPriors(DeepEnsemble):
         cls,
         network: MakeNetwork,
         likelihood: Likelihood,
-        prior: float | str | Prior = 1.0,
+        prior: PriorLike = 1.0,
         members: int = MEMBERS,
         **options: Any,
     ) -> "RandomizedPriors":
@@ -79,7 +78,7 @@ class RandomizedPriors(DeepEnsemble):
         self,
         models: Iterable[nn.Module],
         likelihood: Likelihood,
-        prior: float | str | Prior = 1.0,
+        prior: PriorLike = 1.0,
         scale: float = 1.0,
         prior_networks: Iterable[nn.Module] | None = None,
         seed: int = 0,

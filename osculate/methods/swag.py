@@ -11,12 +11,11 @@ from torch.optim import Optimizer
 from osculate.checks import require_whole
 from osculate.inputs import Inputs
 from osculate.likelihoods import Likelihood
-from osculate.methods._base import counter, set_parameters
+from osculate.methods._base import PriorLike, counter, set_parameters
 from osculate.methods.map import MAP
 from osculate.parameters import Network, trainable
 from osculate.posteriors import Snapshots
 from osculate.posteriors.samples import batch_normalisation, refusal
-from osculate.priors import Prior
 
 #: Smallest variance of a parameter, for parameters that never move.
 SMALLEST = 1e-30
@@ -84,7 +83,7 @@ class SWAG(MAP):
         self,
         model: nn.Module,
         likelihood: Likelihood,
-        prior: float | str | Prior = 1.0,
+        prior: PriorLike = 1.0,
         rank: int = 20,
         burn_in: float = 0.5,
         every: int = 1,

@@ -13,12 +13,11 @@ from torch import Tensor, nn
 from osculate.batches import Data, as_batches
 from osculate.inputs import Inputs, call
 from osculate.likelihoods import Bernoulli, Categorical, Likelihood
-from osculate.methods._base import FullBatch, MakeNetwork, has_labels, require_labels, require_network
+from osculate.methods._base import FullBatch, MakeNetwork, PriorLike, has_labels, require_labels, require_network
 from osculate.networks import Tempered
 from osculate.parameters import Network, undisturbed
 from osculate.posteriors import Point
 from osculate.predictive.sampled import network_at_mode
-from osculate.priors import Prior
 
 #: Bounds on the temperature.
 COLDEST, HOTTEST = 0.01, 100.0
@@ -72,7 +71,7 @@ class TemperatureScaling(FullBatch):
 
     @classmethod
     def build(
-        cls, network: MakeNetwork, likelihood: Likelihood, prior: float | str | Prior = 1.0, **options: Any
+        cls, network: MakeNetwork, likelihood: Likelihood, prior: PriorLike = 1.0, **options: Any
     ) -> "TemperatureScaling":
         """Make the method for a trained network; it has no prior."""
         return cls(network(0), likelihood, **options)

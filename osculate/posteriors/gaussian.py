@@ -61,7 +61,7 @@ class Gaussian(Sampled):
         network = self.fit.network
         prior = self.prior.bind(network.space)
         if prior.precision.device != network.device:
-            prior = prior.with_precision(prior.precision.to(network.device))
+            prior = prior.to(network.device)
         object.__setattr__(self, "prior", prior)
         if self.likelihood is not self.fit.likelihood:
             with torch.no_grad():
@@ -177,7 +177,7 @@ class Gaussian(Sampled):
         blocks = tuple(replace(b, positions=b.positions.to(device)) for b in moved.blocks)  # type: ignore[type-var]
         statistics = {name: value.to(device) for name, value in self.fit.statistics.items()}
         fit = replace(self.fit, curvature=replace(moved, blocks=blocks), statistics=statistics, network=network)
-        prior = self.prior.with_precision(there(self.prior.precision))
+        prior = self.prior.to(device, state)
         offset = None if self.offset is None else there(self.offset)
         return self.replace(fit=fit, prior=prior, offset=offset)
 

@@ -46,7 +46,7 @@ def projections(
     q: Gaussian, x: Inputs, units: UnitColumns, memory: str | int | None, outputs: int | None = None
 ) -> Iterator[Projected]:
     """The costly part of a variance, independent of the prior, in chunks of data and outputs."""
-    network, curvature = q.network, q.fit.curvature
+    network, curvature = q.network, q.precision.curvature
     x, memory = moved(x, network.device), budget(memory, network.device)
     plan = q.fit.plan.for_structure(row_size=curvature.row_size)
     start = 0

@@ -260,6 +260,11 @@ def tune(
     (0, 20)
     """
     q = as_gaussian(q, "tune")
+    if q.prior.curvature is not None:
+        raise ValueError(
+            f"the prior {q.prior!r} is given, and tuning would change it. For another weight of the earlier data "
+            "compare q.replace(prior=q.prior.with_precision(weight)) on held-out data."
+        )
     if isinstance(metric, str):
         by_name = lookup("metric", metric, METRICS)
         loss: Loss = lambda predictive, y: by_name(predictive, y, q.likelihood.counted(y))  # noqa: E731

@@ -1,8 +1,9 @@
-"""p(θ|δ): zero-mean Gaussian priors with one or several precisions. One file per prior."""
+"""p(θ|δ): Gaussian priors with one or several precisions. One file per prior."""
 
 from collections.abc import Callable as _Callable
 
 from osculate.priors._base import Prior as Prior
+from osculate.priors.centred import Centred as Centred
 from osculate.priors.diagonal import Diagonal as Diagonal
 from osculate.priors.fan_in import fan_in as fan_in
 from osculate.priors.grouped import Grouped as Grouped

@@ -1,4 +1,4 @@
-"""The interface of a prior: zero-mean Gaussians that differ in their number of precisions."""
+"""The interface of a prior: Gaussians that differ in their mean, and in the number of their precisions."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -16,14 +16,24 @@ SHOWN = 5
 
 
 class Prior(ABC):
-    r"""A zero-mean Gaussian p(θ|δ) = N(0, diag(δ)⁻¹).
+    r"""A Gaussian p(θ|δ) = N(μ, Σ) with Σ = diag(δ)⁻¹, and μ = 0 unless :meth:`around` gives another mean.
 
-    .. math:: \log p(\theta \mid \delta) = \tfrac12 \sum_p \left[\log \delta_p - \delta_p \theta_p^2 - \log 2\pi\right]
+    .. math:: \log p(\theta \mid \delta) = \tfrac12 \sum_p \left[\log \delta_p - \delta_p (\theta_p - \mu_p)^2
+              - \log 2\pi\right]
 
-    A prior has one tensor ``precision`` (positive, in 1/units of θ²) and assigns its entries to the parameters.
+    A prior has one tensor ``precision`` (positive, in 1/units of θ²) and assigns its entries to the parameters. Once
+    bound to a network it is an operator on flat parameters: :meth:`multiply` (Σ⁻¹ v), :meth:`solve` (Σ v),
+    :meth:`colour` (Σ^{1/2} z) and :meth:`log_det` (log |Σ⁻¹|).
+
+    Attributes:
+        precision: δ.
+        mean: μ, flat once bound to a network; None for zero.
+        curvature: The part of Σ⁻¹ that is not diagonal, None for most priors.
     """
 
     precision: Tensor
+    mean: Any = None
+    curvature: Any = None
     #: True if all parameters share one precision.
     isotropic: ClassVar[bool] = False
 
@@ -71,9 +81,57 @@ class Prior(ABC):
         shown = ", ".join(f"{value:.3g}" for value in values[:SHOWN]) + (", …" if len(values) > SHOWN else "")
         return f"{type(self).__name__}({shown})"
 
+    def around(self, mean: "float | Tensor | Mapping[str, Tensor]") -> "Prior":
+        """The same prior with a mean μ, to which parameters shrink instead of zero.
+
+        Args:
+            mean: A number for all parameters, a flat tensor (P,) in the order of ``named_parameters()``, or a mapping
+                from names such as the ``state_dict()`` of pretrained weights; entries of other names are left out.
+
+        >>> import osculate as osc
+        >>> osc.priors.Isotropic(4.0).around({"w": torch.ones(1)}).log_prob({"w": torch.ones(1)})
+        tensor(-0.2258)
+        """
+        from osculate.priors.centred import Centred
+
+        return Centred(self, mean)
+
+    def to(self, device: Any = None, dtype: torch.dtype | None = None) -> "Prior":
+        """The same prior on another device or in another floating type."""
+        return self.with_precision(self.precision.to(device=device, dtype=dtype))
+
+    def apart(self, theta: Float[Tensor, "*S P"]) -> Float[Tensor, "*S P"]:
+        """θ − μ."""
+        return theta if self.mean is None else theta - self.mean.to(theta)
+
+    def multiply(self, v: Float[Tensor, "*S P"], space: ParameterSpace) -> Float[Tensor, "*S P"]:
+        """Σ⁻¹ v."""
+        return self.vector(space).to(v) * v
+
+    def solve(self, v: Float[Tensor, "*S P"], space: ParameterSpace) -> Float[Tensor, "*S P"]:
+        """Σ v."""
+        return v / self.vector(space).to(v)
+
+    def colour(self, z: Float[Tensor, "*S P"], space: ParameterSpace) -> Float[Tensor, "*S P"]:
+        """Σ^{1/2} z: white noise to draws around μ."""
+        return z / self.vector(space).to(z).sqrt()
+
+    def log_det(self, space: ParameterSpace) -> Float[Tensor, ""]:
+        """log |Σ⁻¹|, in double precision."""
+        return self.vector(space).double().log().sum() + self.log_det_ratio()
+
+    def log_det_ratio(self) -> Float[Tensor, ""] | float:
+        """log |Σ⁻¹| less that of its diagonal part."""
+        return 0.0
+
     def log_prob(self, parameters: Mapping[str, Tensor]) -> Float[Tensor, ""]:
         """The exact log density of these named parameters, with all constants."""
         space = ParameterSpace.of(parameters)
+        if self.mean is not None:
+            bound = self.bind(space)
+            apart = bound.apart(space.flatten(parameters))
+            square = (apart * bound.multiply(apart, space)).sum()
+            return 0.5 * (bound.log_det(space).to(square) - space.size * log(2 * pi) - square)
         per_tensor = self.bind(space).per_tensor(space)
         if per_tensor is None:
             theta = space.flatten(parameters)

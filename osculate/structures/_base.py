@@ -108,6 +108,14 @@ class Curvature:
             raise TypeError(f"structure {self.structure.name!r} cannot be added: fit both data sets together.")
         return replace(self, blocks=tuple(a.added(b) for a, b in zip(self.blocks, other.blocks, strict=True)))
 
+    def scaled(self, factor: Float[Tensor, ""] | float) -> "Curvature":
+        """The matrix times a positive factor."""
+        return replace(self, blocks=tuple(block.scaled(factor) for block in self.blocks))
+
+    def combined(self, other: "Curvature") -> "Curvature":
+        """The sum of two matrices of the same structure, as close as the structure can hold it."""
+        return replace(self, blocks=tuple(a.combined(b) for a, b in zip(self.blocks, other.blocks, strict=True)))
+
     @property
     def kept(self) -> list[tuple[Inputs, Tensor]]:
         """The data that the state itself holds, in batches; nothing for most structures."""
@@ -154,7 +162,9 @@ class Curvature:
             yield None if form is None else block.project(form, events)
 
     def precision(self, scale: Float[Tensor, ""] | float, prior: Prior) -> "PosteriorPrecision":
-        """scale · G + diag(δ), factorised."""
+        """scale · G + Σ⁻¹ with the precision Σ⁻¹ of the prior, factorised."""
+        if prior.curvature is not None:
+            return self.scaled(scale).combined(prior.curvature).precision(1.0, prior.diagonal)
         by_tensor = prior.per_tensor(self.space)
         if by_tensor is not None:
             return self.precision_by_tensor(scale, by_tensor, prior.isotropic)

@@ -13,14 +13,13 @@ from osculate.batches import Data
 from osculate.checks import require_whole
 from osculate.inputs import Inputs, floating, moved, take
 from osculate.likelihoods import Likelihood
-from osculate.methods._base import FullBatch, Option, counter, set_parameters
+from osculate.methods._base import FullBatch, Option, PriorLike, counter, set_parameters
 from osculate.methods.hmc.potential import NegativeLogJoint
 from osculate.methods.hmc.sampler import NUTS, ChainState, Metric, StepSize, first_step_size, windows
 from osculate.methods.map import MAP, negative_log_joint
 from osculate.parameters import Network, require_deterministic_layers, trainable
 from osculate.posteriors import Chains
 from osculate.posteriors.chains import FEWEST
-from osculate.priors import Prior
 from osculate.tensorfiles import fill
 
 #: Largest number of parameters of a network.
@@ -104,7 +103,7 @@ class HMC(FullBatch):
         self,
         model: nn.Module,
         likelihood: Likelihood,
-        prior: float | str | Prior = 1.0,
+        prior: PriorLike = 1.0,
         chains: int = 4,
         warmup: int = WARMUP,
         acceptance: float = 0.8,

@@ -41,6 +41,14 @@ class Block(ABC):
         theirs = other.tensors()
         return self.with_tensors({name: value + theirs[name].to(value) for name, value in self.tensors().items()})
 
+    def scaled(self, factor: Float[Tensor, ""] | float) -> "Block":
+        """The block times a positive factor."""
+        return self.with_tensors({name: value * factor for name, value in self.tensors().items()})
+
+    def combined(self, other: "Block") -> "Block":
+        """The sum of this and another block, or the nearest one of this kind."""
+        return self.added(other)
+
     @property
     def kept(self) -> list[tuple[Inputs, Tensor]]:
         """The data that the state itself holds, in batches; nothing for most blocks."""

@@ -135,6 +135,22 @@ class DualBlock(Block):
             both[-1].finish([self.count, other.count])
         return replace(self, rows=tuple(both), draw=None)
 
+    def scaled(self, factor: Float[Tensor, ""] | float) -> "DualBlock":
+        root = torch.as_tensor(factor).sqrt()
+
+        def scaled(pack: Pack) -> Pack:
+            return {name: value * root.to(value) if name in ("g", "j") else value for name, value in pack.items()}
+
+        rows = tuple(replace(each, packs=[scaled(each.pack)] if each.pack else []) for each in self.rows)
+        return replace(self, rows=rows)
+
+    def combined(self, other: Block) -> "DualBlock":
+        if self.mix or (isinstance(other, DualBlock) and other.mix):
+            raise ValueError(
+                "rows that are combined (draw=…) do not add to others: fit with structure='dual' as it is."
+            )
+        return self.added(other)
+
     def tensors(self) -> dict[str, Tensor]:
         packs = {f"{n}.{name}": value for n, rows in enumerate(self.rows) for name, value in rows.pack.items()}
         return {**packs, **self.mix}

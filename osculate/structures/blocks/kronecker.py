@@ -76,6 +76,7 @@ class KroneckerBlock(Block):
         corrected: The diagonal of G in the eigenbasis, from a second pass over the data; None where the eigenvalues are
             those of the factors.
         reduces: 1 if the positions of a datum are merged, 0 if each counts as a datum, −1 before the first data decide.
+        relative_error: ‖A − Â‖ / ‖A‖ of a sum A of two blocks that this product Â stands for (Frobenius norms).
     """
 
     state: ClassVar[tuple[str, ...]] = ("inputs", "outputs", "count", "corrected")
@@ -88,6 +89,7 @@ class KroneckerBlock(Block):
     has_bias: bool
     corrected: Float[Tensor, "G O I"] | None = None
     reduces: Int[Tensor, ""] = field(default_factory=lambda: torch.zeros((), dtype=torch.int))
+    relative_error: float = 0.0
 
     @classmethod
     def zero(cls, positions: Tensor, has_bias: bool, dtype: torch.dtype, device: torch.device) -> "KroneckerBlock":
@@ -124,6 +126,25 @@ class KroneckerBlock(Block):
             )
         reduces = decided[0].reduces if decided else self.reduces
         return replace(super().added(other), reduces=reduces.clone())  # type: ignore[type-var]
+
+    def scaled(self, factor: Float[Tensor, ""] | float) -> "KroneckerBlock":
+        return replace(self, outputs=self.outputs * factor)
+
+    def combined(self, other: Block) -> "KroneckerBlock":
+        """The Kronecker product nearest to the sum: the leading singular pair of a matrix of rank two."""
+        assert isinstance(other, KroneckerBlock)
+        left = torch.stack([self.inputs / self.count.clamp(min=1), other.inputs / other.count.clamp(min=1)])
+        right = torch.stack([self.outputs, other.outputs.to(self.outputs)])
+        left, error, total = left.to(self.inputs), 0.0, 0.0
+        inputs, outputs = torch.empty_like(left[0]), torch.empty_like(right[0])
+        for group in range(len(inputs)):
+            a, b = (part[:, group].flatten(1).double() for part in (left, right))
+            values, first, second = _rank_one(a, b)
+            inputs[group] = (first @ a).reshape(inputs[group].shape).to(inputs)
+            outputs[group] = (second @ b).reshape(outputs[group].shape).to(outputs)
+            error, total = error + float(values[1] ** 2), total + float(values.square().sum())
+        relative = (error / total) ** 0.5 if total else 0.0
+        return replace(self, inputs=inputs, outputs=outputs, count=torch.ones_like(self.count), relative_error=relative)
 
     def finish(self) -> None:
         mirror(self.inputs)
@@ -213,6 +234,21 @@ class KroneckerBlock(Block):
         size, shape = len(self.positions), self.eigenvalues.shape
         units = self.rotate(torch.eye(size, dtype=self.outputs.dtype, device=self.outputs.device).unflatten(-1, shape))
         return units.flatten(1) * self.eigenvalues.reshape(-1) @ units.flatten(1).T
+
+
+def _rank_one(a: Float[Tensor, "2 n"], b: Float[Tensor, "2 m"]) -> tuple[Tensor, Tensor, Tensor]:
+    """The singular values of a₁ b₁ᵀ + a₂ b₂ᵀ, and coefficients of the a and the b in its leading pair of vectors."""
+    roots = []
+    for rows in (a, b):
+        values, vectors = torch.linalg.eigh(rows @ rows.T)
+        kept = values.clamp(min=0).sqrt()
+        inverse = torch.where(kept > 1e-10 * kept.max(), 1 / kept, 0.0)
+        roots.append(((vectors * kept) @ vectors.T, (vectors * inverse) @ vectors.T))
+    (root_a, inverse_a), (root_b, inverse_b) = roots
+    left, values, right = torch.linalg.svd(root_a @ root_b)
+    first, second = inverse_a @ left[:, 0] * values[0].sqrt(), inverse_b @ right[0] * values[0].sqrt()
+    sign = torch.where(first.sum() < 0, -1.0, 1.0)  # sums of positive semi-definite factors have positive coefficients
+    return values, first * sign, second * sign
 
 
 @dataclass(frozen=True, eq=False)

@@ -33,11 +33,13 @@ class Batch:
         observation: The batch, with the network and the kind of curvature.
         f: Outputs, detached.
         columns: Columns of a curvature that has few; random columns are drawn once.
+        weight: Factor of its part of the curvature.
     """
 
     observation: Observation
     f: Float[Tensor, "N *C"]
     columns: Float[Tensor, "V N *C"] | None
+    weight: float = 1.0
 
     @classmethod
     def of(cls, observation: Observation) -> "Batch":
@@ -53,13 +55,14 @@ class Batch:
         """This batch's part of G v."""
         o = self.observation
         if isinstance(o.kind, Hessian):
-            return products.hessian_product(o.network, o.likelihood, o.x, o.y, v, o.memory)
-        return products.gauss_newton_product(o.network, o.x, v, self._output_map, o.memory)
+            return self.weight * products.hessian_product(o.network, o.likelihood, o.x, o.y, v, o.memory)
+        return self.weight * products.gauss_newton_product(o.network, o.x, v, self._output_map, o.memory)
 
     def at(self, part: Tensor) -> tuple[Linearisation, products.OutputMap]:
         """The network around its mode for the data at these indices, and u -> Λ u for their outputs."""
         at = Linearisation(self.network, take(self.observation.x, part))
-        return at, self._output_map(at.f, part)
+        through = self._output_map(at.f, part)
+        return at, through if self.weight == 1 else lambda u: self.weight * through(u)
 
     def _output_map(self, f: Float[Tensor, "n *C"], part: slice | Tensor) -> products.OutputMap:
         o = self.observation
@@ -86,7 +89,7 @@ class Batch:
                     s = self.columns[:, part].flatten(2)
                     u = torch.einsum("svn,vnc->snc", white((size, *s.shape[:2])), s).reshape(-1, *at.f.shape)
                 total[chunk] += at.vjp(u)
-        return total
+        return self.weight**0.5 * total
 
     @property
     def network(self) -> Network:
@@ -104,7 +107,7 @@ class Batch:
             network=network,
             batch=(apply(moved, self.observation.x), moved(self.observation.y)),
         )
-        return Batch(there, moved(self.f), None if self.columns is None else moved(self.columns))
+        return Batch(there, moved(self.f), None if self.columns is None else moved(self.columns), self.weight)
 
 
 @dataclass(frozen=True)
@@ -140,6 +143,10 @@ class MatrixFreeBlock(LowRankBlock):
     def empty(cls, sketch: LowRankBlock, accuracy: Accuracy) -> "MatrixFreeBlock":
         """A block without data."""
         return cls(sketch.positions, sketch.sketch, sketch.rank, sketch.seed, [], accuracy)
+
+    def scaled(self, factor: Float[Tensor, ""] | float) -> "MatrixFreeBlock":
+        batches = [replace(batch, weight=batch.weight * float(factor)) for batch in self.batches]
+        return replace(self, sketch=self.sketch * float(factor), batches=batches)
 
     def added(self, other: Block) -> Block:
         assert isinstance(other, MatrixFreeBlock)
