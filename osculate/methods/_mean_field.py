@@ -15,11 +15,11 @@ from torch.optim import Optimizer
 from osculate.checks import require_positive
 from osculate.inputs import Inputs
 from osculate.likelihoods import Likelihood
-from osculate.methods._base import FAN_IN, TEMPERATURE, Fitted, counter, require_network
+from osculate.methods._base import FAN_IN, TEMPERATURE, Fitted, PriorLike, counter, require_network
 from osculate.methods._running import constant_diagonal, gaussian_with_curvature
 from osculate.methods.map import as_prior
 from osculate.parameters import Network, ParameterSpace, point_estimated, trainable, undisturbed
-from osculate.priors import Prior, fan_in
+from osculate.priors import fan_in
 from osculate.registry import choose
 
 #: σ at the start, in units of the prior's standard deviation. [unlu2021]
@@ -62,9 +62,7 @@ class MeanFieldMethod(Fitted):
     delta: Tensor
     multiplier: float
 
-    def __init__(
-        self, model: nn.Module, likelihood: Likelihood, prior: str | float | Prior, temperature: float
-    ) -> None:
+    def __init__(self, model: nn.Module, likelihood: Likelihood, prior: PriorLike, temperature: float) -> None:
         super().__init__()
         require_network(model, likelihood)
         require_positive("the temperature", temperature)
@@ -75,6 +73,11 @@ class MeanFieldMethod(Fitted):
             choose("prior of a variational method", prior, (FAN_IN,))
             prior = fan_in(model, self.names)
         self.prior = as_prior(prior).bind(self.space)
+        if self.prior.curvature is not None:
+            raise ValueError(
+                f"{type(self).__name__} has independent parameters, and the prior {self.prior!r} has not: pass a "
+                "posterior with structure='diag', or train methods.MAP under it."
+            )
         # on the device of the weights; in single precision for half-precision weights
         weight = model.get_parameter(self.names[0])
         dtype = torch.promote_types(weight.dtype, torch.float32)

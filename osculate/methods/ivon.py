@@ -13,10 +13,9 @@ from osculate.checks import require_object
 from osculate.inputs import Inputs, drawn_outputs
 from osculate.likelihoods import Likelihood
 from osculate.linalg import white
-from osculate.methods._base import require_memory
+from osculate.methods._base import PriorLike, require_memory
 from osculate.methods._mean_field import FAN_IN, MeanFieldMethod
 from osculate.methods._running import RunningFisher
-from osculate.priors import Prior
 from osculate.registry import choose
 
 #: Estimates of the curvature.
@@ -83,16 +82,19 @@ class NaturalGradient(Optimizer):
             momenta, debias = self._averages(group["params"])
             torch._foreach_add_(group["params"], momenta, alpha=-group["lr"] / method.unit / debias)
         means = weights["params"]
+        apart = means  # m − μ, towards which the prior pulls
+        if method.prior.mean is not None:
+            apart = torch._foreach_sub(means, list(method.space.unflatten(method.prior.mean.to(method.delta)).values()))
         method.add_gradient({name: p.grad for name, p in method.mean.items() if p.grad is not None})
         ridged = list(method.space.unflatten(method.ridged).values())
         steps = [-weights["lr"] * scale for scale in method.scales]
         momenta, debias = self._averages(means)
         if method.decays is None:  # precisions that vary within a tensor
             ridge = list(method.space.unflatten(method.ridge).values())
-            torch._foreach_addcdiv_(means, torch._foreach_mul(ridge, means), ridged, steps)
+            torch._foreach_addcdiv_(means, torch._foreach_mul(ridge, apart), ridged, steps)
         else:
             both = [step * decay for step, decay in zip(steps, method.decays, strict=True)]
-            torch._foreach_addcdiv_(means, means, ridged, both)
+            torch._foreach_addcdiv_(means, apart, ridged, both)
         torch._foreach_addcdiv_(means, momenta, ridged, [step / debias for step in steps])
         return loss
 
@@ -162,7 +164,7 @@ class IVON(MeanFieldMethod):
         self,
         model: nn.Module,
         likelihood: Likelihood,
-        prior: str | float | Prior = FAN_IN,
+        prior: PriorLike = FAN_IN,
         temperature: float = 1.0,
         hessian: str = "drawn",
         settings: NaturalSteps = STEPS,

@@ -17,7 +17,7 @@ from osculate.evidence.problem import effective_parameters
 from osculate.inputs import Inputs, as_floating, floating, moved
 from osculate.likelihoods import Likelihood
 from osculate.methods._base import FullBatch, PriorLike, has_labels, require_labels, set_parameters
-from osculate.methods.map import MAP, negative_log_joint
+from osculate.methods.map import MAP, negative_log_joint, require_precisions
 from osculate.parameters import Network, require_deterministic_layers, trainable
 from osculate.posteriors import Gaussian
 from osculate.posteriors.fit import first_rows, fitted, observe
@@ -115,7 +115,7 @@ class Balance:
     def of(cls, q: Gaussian) -> "Balance":
         """The terms of the conditions for a posterior."""
         space, prior = q.network.space, q.prior
-        squares = prior.totals(q.mean.double().square(), space)
+        squares = prior.totals(prior.apart(q.mean.double()).square(), space)
         data, error = q.likelihood.noise_balance(q.fit.statistics) if q.likelihood.has_noise else (0.0, 0.0)
         gamma = effective_parameters(q).to(squares).reshape(squares.shape)
         return cls(gamma, squares, squares * prior.precision, float(data), float(error))
@@ -232,6 +232,7 @@ class LevenbergMarquardt(FullBatch):
         self.model, self.likelihood = model, likelihood
         self.evidence, self.every, self.memory = evidence, every, memory
         network = Network(model, trainable(model))
+        require_precisions(start.prior, type(self).__name__)
         self.prior = start.prior.bind(network.space)
         self._given = likelihood
         self.store(

@@ -96,3 +96,16 @@ def as_prior(prior: Any, model: nn.Module | None = None) -> Prior:
             f"prior must be a precision (a positive number) or an object of osculate.priors, got {prior!r}."
         )
     return Isotropic(float(prior))
+
+
+def require_precisions(prior: Prior, method: str) -> None:
+    """Raise ValueError for a prior without precisions that a method could choose by the evidence.
+
+    Raises:
+        ValueError: the prior is an earlier posterior.
+    """
+    if prior.curvature is not None:
+        raise ValueError(
+            f"{method} chooses the precisions of the prior, and {prior!r} has none: train methods.MAP under it, and "
+            "fit osc.laplace with the same prior."
+        )

@@ -20,7 +20,7 @@ from osculate.inputs import Inputs
 from osculate.likelihoods import Likelihood
 from osculate.methods._base import Fitted, PriorLike, counter
 from osculate.methods.laplace import laplace_in_training
-from osculate.methods.map import MAP, negative_log_joint
+from osculate.methods.map import MAP, negative_log_joint, require_precisions
 from osculate.parameters import Network, trainable
 from osculate.posteriors import Gaussian
 from osculate.priors import Layerwise, Prior
@@ -183,6 +183,7 @@ class MarginalLikelihood(Fitted):
         network = Network(model, trainable(model))
         #: The weights with the largest evidence, as a module, so that they are saved with the other state.
         self.kept = network.module
+        require_precisions(checked.prior, type(self).__name__)
         self._given, self._family = likelihood, checked.prior.bind(network.space)
         start = self._family.precision.detach()
         self.store(precision=start.clone(), noise=start.new_ones(()))
@@ -250,7 +251,7 @@ class MarginalLikelihood(Fitted):
         """Update precisions and noise, and return the posterior with them at the present weights."""
         q = self._fitted(self.model, self.prior, self.likelihood, data, epoch)
         new = self.settings.apply(q)
-        silent = q.prior.totals(q.mean.square(), q.network.space) == 0  # parameters that are all zero
+        silent = q.prior.totals(q.prior.apart(q.mean).square(), q.network.space) == 0  # parameters that are all zero
         precision = torch.where(silent, q.prior.precision, new.prior.precision)
         if self._learns_noise:
             squared = torch.as_tensor(new.likelihood.curvature_scale(q.likelihood))  # (old scale / new scale)²

@@ -16,9 +16,9 @@ from osculate.checks import require_positive, require_whole
 from osculate.inputs import Inputs, drawn_outputs
 from osculate.likelihoods import Likelihood
 from osculate.linalg import white
-from osculate.methods._base import counter
+from osculate.methods._base import PriorLike, counter
 from osculate.methods._mean_field import FAN_IN, START, MeanFieldMethod
-from osculate.priors import Prior, ScaleMixture
+from osculate.priors import ScaleMixture
 
 #: Operations that are linear in their input, called with (x, weight, bias, ...).
 LINEAR: tuple[Callable, ...] = (
@@ -157,7 +157,7 @@ class MeanFieldVI(MeanFieldMethod):
         self,
         model: nn.Module,
         likelihood: Likelihood,
-        prior: str | float | Prior | ScaleMixture = FAN_IN,
+        prior: PriorLike = FAN_IN,
         temperature: float | WarmUp = 1.0,
         samples: int = 1,
         local: bool = True,

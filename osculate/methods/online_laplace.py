@@ -17,7 +17,7 @@ from osculate.linalg import white
 from osculate.methods._base import TEMPERATURE, Fitted, Option, PriorLike, counter, require_memory
 from osculate.methods._running import Running, RunningBlocks, RunningDiagonal, gaussian_with_curvature
 from osculate.methods.laplace import laplace_in_training
-from osculate.methods.map import MAP
+from osculate.methods.map import MAP, require_precisions
 from osculate.methods.marginal_likelihood import LARGEST_PER_DATUM
 from osculate.parameters import Network, ParameterSpace, undisturbed
 from osculate.priors import Prior
@@ -178,6 +178,7 @@ class OnlineLaplace(Fitted):
             self.running = RunningDiagonal(model, likelihood, self.structure, settings.memory)
         else:
             self.running = RunningBlocks(model, likelihood, self.structure, settings.memory)
+        require_precisions(checked.prior, type(self).__name__)
         self._given, self._family = likelihood, checked.prior.bind(self._space)
         self.store(precision=self._family.precision.detach().clone(), steps=counter(), num_data=counter())
         # factor on the given noise scale, and the average squared error in units of that scale, with its weight
@@ -305,7 +306,7 @@ class OnlineLaplace(Fitted):
             mean = self._space.flatten(dict(self.model.named_parameters())).detach()
             sizes, squares = (
                 self._family.totals(values, self._space)
-                for values in (torch.ones_like(variance), mean.square() + variance)
+                for values in (torch.ones_like(variance), self._family.apart(mean).square() + variance)
             )
             self.precision.copy_((sizes / squares).clamp(max=LARGEST_PER_DATUM * int(self.num_data)))
             self.running.clear_cache()

@@ -14,13 +14,12 @@ from osculate.checks import require_object, require_whole
 from osculate.differentiation import UnfusedAttention
 from osculate.inputs import Inputs, call, drawn_outputs, moved, take
 from osculate.likelihoods import Likelihood
-from osculate.methods._base import require_memory
+from osculate.methods._base import PriorLike, require_memory
 from osculate.methods._mean_field import FAN_IN, START, MeanFieldMethod
 from osculate.methods._running import RunningFisher
 from osculate.methods.laplace import laplace_in_training
 from osculate.operations import Calls, name_of
 from osculate.parameters import is_active_dropout, undisturbed
-from osculate.priors import Prior
 from osculate.randomness import seeded
 from osculate.registry import choose, lookup
 
@@ -166,7 +165,7 @@ class VariationalLaplace(MeanFieldMethod):
         self,
         model: nn.Module,
         likelihood: Likelihood,
-        prior: str | float | Prior = FAN_IN,
+        prior: PriorLike = FAN_IN,
         temperature: float = 1.0,
         fisher: str = "ggn",
         sigma: str = "closed_form",

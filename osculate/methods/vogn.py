@@ -7,11 +7,11 @@ from torch import Tensor, nn
 from osculate.curvature.columns import EmpiricalFisher
 from osculate.inputs import Inputs
 from osculate.likelihoods import Likelihood
+from osculate.methods._base import PriorLike
 from osculate.methods._mean_field import FAN_IN
 from osculate.methods._running import RunningDiagonal
 from osculate.methods.ivon import IVON, STEPS, NaturalSteps
 from osculate.parameters import undisturbed
-from osculate.priors import Prior
 from osculate.structures import Diag
 
 
@@ -52,7 +52,7 @@ class VOGN(IVON):
         self,
         model: nn.Module,
         likelihood: Likelihood,
-        prior: str | float | Prior = FAN_IN,
+        prior: PriorLike = FAN_IN,
         temperature: float = 1.0,
         settings: NaturalSteps = STEPS,
     ) -> None:

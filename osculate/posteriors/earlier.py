@@ -10,9 +10,10 @@ from torch import Tensor
 
 from osculate.parameters import ParameterSpace
 from osculate.posteriors.gaussian import Gaussian
-from osculate.priors import Prior
+from osculate.priors import Diagonal, Prior
 from osculate.priors._base import positive
 from osculate.structures import Curvature, PosteriorPrecision
+from osculate.structures.blocks import DiagonalBlock
 
 
 class Earlier(Prior):
@@ -41,8 +42,8 @@ class Earlier(Prior):
             raise ValueError(f"the weight of an earlier posterior is one number, got {tuple(self.precision.shape)}.")
 
     @classmethod
-    def of(cls, q: Gaussian) -> "Earlier":
-        """The prior that a posterior is for further data.
+    def of(cls, q: Gaussian) -> Prior:
+        """The prior that a posterior is for further data: one precision for each parameter where these are independent.
 
         Raises:
             TypeError: the structure passes over the data more than once, so that its curvatures do not add.
@@ -61,10 +62,15 @@ class Earlier(Prior):
             elif q.prior.curvature is not None:
                 raise TypeError(f"the prior {q.prior!r} of this posterior is not diagonal.")
         diagonal = getattr(diagonal, "inner", diagonal)  # its mean is part of m
+        if all(isinstance(block, DiagonalBlock) for block in curvature.blocks):
+            vector = diagonal.vector(q.network.space).detach().to(q.mean).clone()
+            for block in curvature.blocks:
+                vector[block.positions] += block.tensors()["values"].to(vector)
+            return Diagonal(vector).around(q.mean.detach())
         return cls(curvature, diagonal.with_precision(diagonal.precision.detach()), q.mean.detach())
 
     @property
-    def curvature(self) -> Curvature:  # type: ignore[override]
+    def curvature(self) -> Curvature:
         """w G/T."""
         return self.unweighted if float(self.precision) == 1.0 else self.unweighted.scaled(self.precision)
 

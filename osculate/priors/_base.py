@@ -68,6 +68,11 @@ class Prior(ABC):
         raise ValueError(f"the precisions of {type(self).__name__} vary within parameter tensors: use totals.")
 
     @property
+    def diagonal(self) -> "Prior":
+        """The diagonal part of the precision, as a prior without a mean."""
+        return self
+
+    @property
     def settings(self) -> dict[str, Any]:
         """The arguments of the constructor besides the precision: names and numbers, as JSON has them."""
         return {}

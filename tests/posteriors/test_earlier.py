@@ -157,6 +157,32 @@ def test_training_shrinks_to_the_mean_and_to_earlier_data() -> None:
     assert_close(found, joint.mean, 1e-2)
 
 
+@pytest.mark.parametrize(
+    "name", ["map", "mean_field_vi", "ivon", "vogn", "variational_laplace", "swag", "online_laplace"]
+)
+def test_methods_shrink_to_the_mean_of_an_earlier_posterior(name: str) -> None:
+    torch.manual_seed(0)
+    x, y = torch.randn(40, 3), torch.randn(40, 1)
+    likelihood = osc.likelihoods.Gaussian(1.0)
+    earlier = osc.laplace(nn.Linear(3, 1), likelihood, (x, y), structure="diag", prior=4e3, refine=False)
+    earlier = earlier.replace(offset=3 - earlier.network.mean)  # a mean of threes
+    method = osc.methods.REGISTRY[name](nn.Linear(3, 1), likelihood, prior=earlier)
+    lr = {"ivon": 0.3, "vogn": 0.3}.get(name, 0.05)
+    done = osc.train(method, (x, y), epochs=150, batch_size=10, lr=lr, progress=False, device="cpu")
+    assert all(bool(((p - 3).abs() < 0.3).all()) for p in done.posterior.model.parameters())
+
+
+def test_methods_without_a_meaning_for_it_refuse() -> None:
+    model, x, y = data()
+    q = fit(model, "full", (x, y), prior=1.0)
+    likelihood = osc.likelihoods.Gaussian(0.3)
+    for kind in (osc.methods.LevenbergMarquardt, osc.methods.MarginalLikelihood):
+        with pytest.raises(ValueError, match="chooses the precisions of the prior"):
+            kind(nn.Linear(3, 2).double(), likelihood, prior=q)
+    with pytest.raises(ValueError, match="has independent parameters"):
+        osc.methods.IVON(nn.Linear(3, 2).double(), likelihood, prior=q)
+
+
 # ---- files and refusals ----------------------------------------------------------------------------------------------
 
 

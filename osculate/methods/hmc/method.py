@@ -194,12 +194,14 @@ class HMC(FullBatch):
         generator = self._generator()
         noise = torch.randn(self.position.shape, generator=generator, dtype=torch.double)
         position = noise.to(self.position.device) * self.metric.start.sqrt()
+        centre = torch.zeros_like(position[0]) if self.prior.mean is None else self.prior.mean.to(position)
+        position = centre + position
         for _ in range(HALVINGS):
             potential, gradient = self._required(position)
             finite = potential.isfinite() & gradient.isfinite().all(1)
             if bool(finite.all()):
                 break
-            position = torch.where(finite[:, None], position, position / 2)
+            position = torch.where(finite[:, None], position, centre + (position - centre) / 2)
         else:
             raise FloatingPointError(
                 f"the log joint is not finite at draws of the prior {self.prior!r}, even if they are scaled down: "

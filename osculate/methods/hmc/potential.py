@@ -48,8 +48,9 @@ class NegativeLogJoint:
         self.num_data = len(targets)
         require_labels(has_labels(likelihood, targets))
         self._targets = _repeated(targets, chains)
-        self._precision = prior.vector(network.space).detach().to(network.mean)
-        self._normaliser = 0.5 * float((math.log(2 * math.pi) - self._precision.log()).sum())
+        self._prior = prior.with_precision(prior.precision.detach())
+        size = network.space.size
+        self._normaliser = 0.5 * (size * math.log(2 * math.pi) - float(self._prior.log_det(network.space)))
         with torch.no_grad():
             f = network(self.inputs)
             likelihood.check(f, targets)
@@ -61,8 +62,9 @@ class NegativeLogJoint:
     def __call__(self, theta: Float[Tensor, "K P"]) -> tuple[Float[Tensor, " K"], Float[Tensor, "K P"]]:
         """U of each chain and its gradient."""
         fit, slope = self._slope(theta)
-        force = self._precision * theta
-        return 0.5 * (force * theta).sum(1) + self._normaliser - fit, force - slope
+        apart = self._prior.apart(theta)
+        force = self._prior.multiply(apart, self.network.space)
+        return 0.5 * (force * apart).sum(1) + self._normaliser - fit, force - slope
 
     def _log_likelihood_and_slope(self, theta: Tensor) -> tuple[Tensor, Tensor]:
         leaf = theta.detach().requires_grad_()

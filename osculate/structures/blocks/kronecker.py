@@ -89,7 +89,7 @@ class KroneckerBlock(Block):
     has_bias: bool
     corrected: Float[Tensor, "G O I"] | None = None
     reduces: Int[Tensor, ""] = field(default_factory=lambda: torch.zeros((), dtype=torch.int))
-    relative_error: float = 0.0
+    relative_error: float = field(default=0.0, init=False)
 
     @classmethod
     def zero(cls, positions: Tensor, has_bias: bool, dtype: torch.dtype, device: torch.device) -> "KroneckerBlock":
@@ -144,7 +144,9 @@ class KroneckerBlock(Block):
             outputs[group] = (second @ b).reshape(outputs[group].shape).to(outputs)
             error, total = error + float(values[1] ** 2), total + float(values.square().sum())
         relative = (error / total) ** 0.5 if total else 0.0
-        return replace(self, inputs=inputs, outputs=outputs, count=torch.ones_like(self.count), relative_error=relative)
+        found = replace(self, inputs=inputs, outputs=outputs, count=torch.ones_like(self.count))
+        object.__setattr__(found, "relative_error", relative)
+        return found
 
     def finish(self) -> None:
         mirror(self.inputs)
