@@ -51,6 +51,7 @@ VERBS: dict[str, Verb] = {
         osc.predict(q, x, via="sampled", samples=3, generator=seeded(n), memory=MEMORY).probs
     ),
     "functional_variance": lambda q, x, n: osc.functional_variance(q, x, memory=MEMORY),
+    "function_posterior": lambda q, x, n: osc.function_posterior(q, x).rsample(3, seeded(n)),
     "sample_functions": lambda q, x, n: osc.sample_functions(q, x, 3, generator=seeded(n), memory=MEMORY),
     "log_evidence": lambda q, x, n: osc.log_evidence(q),
 }
@@ -203,6 +204,7 @@ GAUSSIAN: dict[str, Verb] = {
     "log_prob": lambda q, x, n: q.log_prob(q.mean + 0.1),
     "variance": lambda q, x, n: q.variance(),
     "functional_variance": VERBS["functional_variance"],
+    "function_posterior": VERBS["function_posterior"],
     "log_evidence": VERBS["log_evidence"],
     "laplace": lambda q, x, n: fitted(deepcopy(q.model).requires_grad_(), x, structure="kron").variance(),
     "maximise_evidence": lambda q, x, n: osc.log_evidence(osc.maximise_evidence(q)),
