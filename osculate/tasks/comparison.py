@@ -132,9 +132,9 @@ def compare(q: Any, data: Data, *, batch_size: int = 500, progress: bool = False
 
     Returns:
         Scores of both with the standard errors of their differences, that of the mean loss in closed form and others
-        over 200 resamplings of the data: negative log likelihood in nats, for classes calibration error, Brier score and
-        accuracy, for numbers root mean squared error and the coverage of the central 95 % intervals (where it has a
-        closed form).
+        over 200 resamplings of the data: negative log likelihood in nats, for classes calibration error, Brier score
+        and accuracy, for numbers root mean squared error and the coverage of the central 95 % intervals (where it has
+        a closed form).
 
     Raises:
         ValueError: targets do not fit the predictions, or there are no data.
