@@ -12,6 +12,7 @@ from torch import Tensor
 EXTRAS = {
     "PIL": "data",
     "astra": "astra",
+    "botorch": "botorch",
     "jsonargparse": "cli",
     "lightning": "train",
     "matplotlib": "plots",

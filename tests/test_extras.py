@@ -59,6 +59,7 @@ def _train() -> None:
 USES: dict[str, Callable[[], object]] = {
     "PIL": lambda: corrupted(torch.zeros(1, 1, 8, 8), "pixelate", 1),
     "astra": lambda: from_astra({}, {}),
+    "botorch": lambda: osc.tasks.bayesian_optimisation(lambda x: x.sum(1), [(0.0, 1.0)], lambda x, y: None),
     "lightning": _train,
     "pooch": user_cache,
     "pyproximal": lambda: osc.inverse.tv_reconstruction(osc.inverse.RayTransform((4, 4)), torch.zeros(1), 1.0),

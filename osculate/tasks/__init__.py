@@ -1,5 +1,9 @@
 """Tasks: functions of any posterior that ``osculate.predict`` takes, which return a frozen record."""
 
+from osculate.tasks.bayesian_optimisation import (
+    Optimisation as Optimisation,
+    bayesian_optimisation as bayesian_optimisation,
+)
 from osculate.tasks.calibration import (
     CalibrationRecord as CalibrationRecord,
     RegressionRecord as RegressionRecord,

@@ -1,0 +1,1 @@
+"""Posteriors in the interfaces of other libraries; each module needs the library that it is named after."""
