@@ -15,9 +15,9 @@ from osculate.posteriors.linearised import all_outputs, joint_covariance, moment
 from osculate.training import train
 
 require_library("botorch", "the adapter to BoTorch")
-from botorch.models.model import Model
-from botorch.posteriors.gpytorch import GPyTorchPosterior
-from gpytorch.distributions import MultitaskMultivariateNormal, MultivariateNormal
+from botorch.models.model import Model  # noqa: E402
+from botorch.posteriors.gpytorch import GPyTorchPosterior  # noqa: E402
+from gpytorch.distributions import MultitaskMultivariateNormal, MultivariateNormal  # noqa: E402
 
 #: Function values whose joint covariance is computed at once.
 VALUES = 512
