@@ -40,7 +40,7 @@ class Optimisation:
 
 def bayesian_optimisation(
     function: Callable[[Float[Tensor, "N d"]], Float[Tensor, " N"]],
-    bounds: Sequence[tuple[float, float]],
+    bounds: Sequence[Sequence[float | int]],
     fit: Callable[[Tensor, Tensor], Any],
     evaluations: int = 30,
     first: int | None = None,
