@@ -231,6 +231,8 @@ OF_CLASSES = (
 )
 #: Methods that are too large for images.
 OF_CURVES = ("osc.laplace, full",)
+#: Networks of convolutions and attention, and methods that take most of an hour for one of them.
+HEAVY, SLOW = ("cnn", "vit"), ("sandwich covariance", "VariationalLaplace")
 
 
 @experiment(
@@ -245,6 +247,7 @@ def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Finding
         (label, name, seed + FIRST.get(TASKS[label].data, 0))
         for label, seed, name in product(settings.tasks or TASKS, seeds, settings.methods or METHODS)
         if name not in (OF_CURVES if TASKS[label] not in CURVES else OF_CLASSES)
+        and not (name in SLOW and TASKS[label].model in HEAVY)
     ]
     each = runner.over(
         "networks and methods",
