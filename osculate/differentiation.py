@@ -117,8 +117,30 @@ def _scaled(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
     return x if bias is None else x + bias
 
 
+def _embedding_bag(
+    input: Tensor,
+    weight: Tensor,
+    offsets: Tensor | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2,
+    scale_grad_by_freq: bool = False,
+    mode: str = "mean",
+    sparse: bool = False,
+    per_sample_weights: Tensor | None = None,
+    include_last_offset: bool = False,
+    padding_idx: int | None = None,
+) -> Tensor:
+    plain = input.ndim == 2 and offsets is None and max_norm is None and per_sample_weights is None
+    if not plain or padding_idx is not None or mode not in ("mean", "sum"):
+        options = (max_norm, norm_type, scale_grad_by_freq, mode, sparse, per_sample_weights, include_last_offset)
+        return F.embedding_bag(input, weight, offsets, *options, padding_idx)
+    rows = F.embedding(input, weight)
+    return rows.mean(1) if mode == "mean" else rows.sum(1)
+
+
 _UNFUSED: dict[Callable, Callable] = {
     F.scaled_dot_product_attention: _unfused,
+    F.embedding_bag: _embedding_bag,
     # a mode does not see what a function of torch calls: the same function, which finds the other attention
     F.multi_head_attention_forward: FunctionType(
         F.multi_head_attention_forward.__code__,

@@ -1,5 +1,6 @@
 """Inputs of a network: one tensor, several in a tuple, or named ones in a mapping, all with the batch as first axis."""
 
+import inspect
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, TypeAlias
@@ -8,7 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-#: What a network is called with: ``model(x)``, ``model(*x)`` for a tuple or list, ``model(**x)`` for a mapping.
+#: What a network is called with: ``model(x)``, ``model(*x)`` for a tuple or list, and for a mapping ``model(**x)``, or
+#: ``model(x)`` if ``forward`` has one argument, and none of these names.
 Inputs: TypeAlias = Tensor | tuple | list | Mapping
 
 
@@ -100,7 +102,7 @@ def call(module: nn.Module, x: Any, theta: Mapping[str, Tensor] | None = None) -
         ValueError: the output is not a tensor.
         TypeError: the module does not accept the floating type of the inputs.
     """
-    positional, named = arguments(x)
+    positional, named = arguments(x, module)
     try:
         f = module(*positional, **named) if theta is None else functional_call(module, dict(theta), positional, named)
     except (RuntimeError, ValueError):
@@ -149,8 +151,20 @@ def require_type(x: Any, dtype: torch.dtype | None) -> None:
             )
 
 
-def arguments(x: Any) -> tuple[tuple, dict[str, Any]]:
+def arguments(x: Any, module: nn.Module) -> tuple[tuple, dict[str, Any]]:
     """Positional and keyword arguments that a module gets for these inputs."""
     if isinstance(x, Mapping):
-        return (), dict(x)
+        return ((dict(x),), {}) if takes_mapping(module, x) else ((), dict(x))
     return (tuple(x), {}) if isinstance(x, tuple | list) else ((x,), {})
+
+
+def takes_mapping(module: nn.Module, x: Mapping) -> bool:
+    """True if ``forward`` has a single argument without a default, and no argument with a name of the mapping."""
+    parameters = inspect.signature(module.forward).parameters
+    free = [p for p in parameters.values() if p.default is p.empty]
+    single = len(free) == 1 and free[0].kind in (
+        inspect.Parameter.POSITIONAL_ONLY,
+        inspect.Parameter.POSITIONAL_OR_KEYWORD,
+    )
+    variable = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
+    return single and not variable and not parameters.keys() & x.keys()

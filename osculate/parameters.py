@@ -260,7 +260,7 @@ class Network:
         size, given = count(x), tensors(x).values()
         if self._changes_inputs is not False or any(tensor.is_inference() for tensor in given):
             x = apply(torch.clone, x)
-        positional, named = arguments(x)
+        positional, named = arguments(x, self.module)
         values = {name: value.to(self._dtypes[name]) for name, value in (theta or {}).items()}
         call_copy = self._call_copy()
         protected: dict[tuple[int, str], Tensor] = {}
@@ -335,6 +335,9 @@ def frozen_copy(model: nn.Module) -> nn.Module:
     for parameter in module.parameters():
         parameter.requires_grad_(False)
         parameter.grad = None
+    for layer in module.modules():
+        if getattr(layer, "sparse", False) is True:  # gradients of embeddings, which are here columns of a matrix
+            vars(layer)["sparse"] = False
     return module
 
 

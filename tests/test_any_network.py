@@ -5,6 +5,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, IterableDataset
 
 import osculate as osc
@@ -254,3 +255,82 @@ def test_inputs_in_tuples_and_mappings_give_what_one_tensor_gives() -> None:
         assert torch.allclose(osc.predict(q, inputs).probs, plain, atol=1e-6)
     labelled = osc.laplace(two, likelihood, [{**named, "labels": y}], refine=False)
     assert torch.allclose(osc.predict(labelled, named).probs, plain, atol=1e-6)
+
+
+# ---- what other libraries' networks do -------------------------------------------------------------------------------
+
+
+class OneDictionary(nn.Module):
+    """The convention of laplace-torch: ``forward`` takes the batch itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 3)
+
+    def forward(self, batch: dict[str, Tensor]) -> Tensor:
+        return self.layer(batch["x"])
+
+
+class Tokens(nn.Module):
+    def __init__(self, kind: type[nn.Module], **options: object) -> None:
+        super().__init__()
+        self.table, self.layer = kind(7, 4, **options), nn.Linear(4, 3)
+
+    def forward(self, i: Tensor) -> Tensor:
+        rows = self.table(i)
+        return self.layer(rows.mean(1) if rows.ndim == 3 else rows)
+
+
+class Recomputed(nn.Module):
+    def __init__(self, reentrant: bool) -> None:
+        super().__init__()
+        self.first, self.last, self.reentrant = nn.Linear(4, 5), nn.Linear(5, 3), reentrant
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(checkpoint(lambda v: self.first(v).tanh(), x, use_reentrant=self.reentrant))
+
+
+STRUCTURES_OF_ODD_NETWORKS = ("kron", "full", "matrix_free", "approx_diag")
+
+
+@pytest.mark.parametrize("structure", STRUCTURES_OF_ODD_NETWORKS)
+def test_a_forward_with_one_dictionary(structure: str) -> None:
+    model, x, y = OneDictionary(), torch.randn(12, 4), torch.randint(3, (12,))
+    q = osc.laplace(model, osc.likelihoods.Categorical(), [({"x": x}, y)], structure=structure, prior=1.0, refine=False)
+    plain = osc.laplace(
+        model.layer, osc.likelihoods.Categorical(), (x, y), structure=structure, prior=1.0, refine=False
+    )
+    assert torch.allclose(osc.predict(q, {"x": x}).probs, osc.predict(plain, x).probs, atol=1e-4)
+    done = osc.train(osc.methods.MAP(model, osc.likelihoods.Categorical()), [({"x": x}, y)], epochs=1, progress=False)
+    assert done.model is model
+
+
+@pytest.mark.parametrize("structure", STRUCTURES_OF_ODD_NETWORKS)
+def test_sparse_tables_and_bags(structure: str) -> None:
+    i, y = torch.randint(7, (12, 5)), torch.randint(3, (12,))
+    torch.manual_seed(0)
+    model = Tokens(nn.Embedding, sparse=True)
+    others = [Tokens(nn.Embedding), Tokens(nn.EmbeddingBag)]
+    for other in others:
+        other.load_state_dict(model.state_dict())
+    found = []
+    for each in (model, *others):
+        q = osc.laplace(each, osc.likelihoods.Categorical(), (i, y), structure=structure, prior=1.0, refine=False)
+        found.append(osc.functional_variance(q, i))
+        assert osc.sample_functions(q, i, 2).shape == (2, 12, 3)
+    assert model.table.sparse  # the user's module is as it was
+    assert torch.allclose(found[1], found[0], rtol=1e-3, atol=1e-5)
+    if structure in (
+        "full",
+        "matrix_free",
+    ):  # a bag has no rule: kron keeps it as a dense block, approx_diag its squares
+        assert torch.allclose(found[2], found[0], rtol=1e-2, atol=1e-4)
+
+
+def test_recomputed_activations_and_scripts() -> None:
+    x, y, likelihood = torch.randn(12, 4), torch.randint(3, (12,)), osc.likelihoods.Categorical()
+    osc.laplace(Recomputed(True), likelihood, (x, y), prior=1.0)
+    with pytest.raises(ValueError, match="recomputes activations"):
+        osc.laplace(Recomputed(False), likelihood, (x, y), prior=1.0)
+    with pytest.raises(TypeError, match="scripted module"):
+        osc.laplace(torch.jit.script(nn.Linear(4, 3)), likelihood, (x, y))

@@ -8,6 +8,7 @@ from typing import ClassVar
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.utils.checkpoint import CheckpointError
 
 from osculate.likelihoods import Likelihood
 
@@ -98,7 +99,13 @@ def pull(f: Tensor, inputs: list, columns: Tensor, graph: bool = False) -> list[
             raise
         except RuntimeError:  # an operation whose backward cannot be batched: one column at a time
             pass
-    each = [torch.autograd.grad(f, inputs, c, **options) for c in columns]
+    try:
+        each = [torch.autograd.grad(f, inputs, c, **options) for c in columns]
+    except CheckpointError as error:
+        raise ValueError(
+            "the network recomputes activations (torch.utils.checkpoint with use_reentrant=False), which torch does "
+            "not allow while its operations are recorded: switch it off for the fit, or pass use_reentrant=True."
+        ) from error
     return [None if parts[0] is None else torch.stack(parts) for parts in zip(*each, strict=True)]
 
 

@@ -12,6 +12,9 @@ from torch.distributions import Categorical as CategoricalDistribution
 from osculate.likelihoods._base import Likelihood, Link, averaged, random_signs
 from osculate.randomness import drawn_on
 
+#: Largest distance of the sum of a target's probabilities from one.
+SUMS = 1e-3
+
 
 @dataclass(frozen=True, eq=False)
 class Categorical(Likelihood):
@@ -21,7 +24,8 @@ class Categorical(Likelihood):
 
     Logits have shape (N, C) for one label per datum, (N, T, V) for a label at each of T tokens, or (N, C, H, W) with
     ``class_axis=1`` for one at each pixel; targets have this shape without the class axis. Predictive distributions
-    have the class axis last.
+    have the class axis last. Targets may also be probabilities of the classes, in the shape of the logits, as teachers
+    and mixtures of data give them: log p is then their average, and Λ does not depend on them.
 
     Args:
         class_axis: Axis of the logits that runs over classes, counting the batch axis.
@@ -50,7 +54,9 @@ class Categorical(Likelihood):
         return f.movedim(leading + self._axis(f.ndim - leading), -1)
 
     def _labels(self, y: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Valid class indices, and a mask of the positions with a label (None for all)."""
+        """Valid class indices or probabilities, and a mask of the positions with a label (None for all)."""
+        if y.is_floating_point():
+            return y, None
         if self.ignore_index is None:
             return y.long(), None
         kept = y != self.ignore_index
@@ -62,8 +68,10 @@ class Categorical(Likelihood):
         return t if kept is None else torch.where(kept.reshape(len(y), -1, 1), t, 0)
 
     def log_prob(self, f: Float[Tensor, "N *C"], y: Tensor) -> Float[Tensor, " N"]:
-        labels, kept = self._labels(y)
-        terms = self._classes_last(f).log_softmax(-1).gather(-1, labels.unsqueeze(-1)).squeeze(-1)
+        logs, (labels, kept) = self._classes_last(f).log_softmax(-1), self._labels(y)
+        if y.is_floating_point():
+            return (self._classes_last(y) * logs).reshape(len(f), -1).sum(-1)
+        terms = logs.gather(-1, labels.unsqueeze(-1)).squeeze(-1)
         if kept is not None:
             terms = torch.where(kept, terms, 0)
         return terms.reshape(len(f), -1).sum(-1)
@@ -74,10 +82,14 @@ class Categorical(Likelihood):
         classes = self.events(f)
         if classes < 2:
             raise ValueError("Categorical needs at least two logits; for one logit use Bernoulli.")
+        if y.is_floating_point() and y.shape == f.shape:
+            self._check_probabilities(self._classes_last(y))
+            return
         if y.is_floating_point() or y.dtype == torch.bool or y.is_complex():
             raise TypeError(
                 f"Categorical needs integer class indices, got {y.dtype}. Convert indices with y.long(), one-hot "
-                "rows with y.argmax(-1); for real-valued targets use Gaussian."
+                "rows with y.argmax(-1), or pass probabilities in the shape of the logits; for real-valued targets use "
+                "Gaussian."
             )
         self._check_shape(f, y)
         labels, kept = self._labels(y)
@@ -89,6 +101,15 @@ class Categorical(Likelihood):
             raise ValueError(
                 f"target {int(y[where])} in {place} of the batch is out of range: the network has {classes} "
                 f"logits, so classes are 0 to {classes - 1}.{way_out}"
+            )
+
+    def _check_probabilities(self, y: Float[Tensor, "... C"]) -> None:
+        wrong = ((y < 0).any(-1) | ((y.sum(-1) - 1).abs() > SUMS)).nonzero()
+        if len(wrong):
+            where = tuple(int(i) for i in wrong[0])
+            raise ValueError(
+                f"the target at {where} of the batch is no distribution over classes, {y[where].tolist()}: "
+                "probabilities are not negative and sum to one. For labels pass integer class indices."
             )
 
     def _check_shape(self, f: Tensor, y: Tensor) -> None:
@@ -144,6 +165,8 @@ class Categorical(Likelihood):
         return p.shape[-1] - 1, part
 
     def score(self, f: Float[Tensor, "N *C"], y: Tensor) -> Float[Tensor, "N *C"]:
+        if y.is_floating_point():
+            return y - self.merge(self.split(f).softmax(-1), f.shape)
         labels = self._labels(y)[0].reshape(len(f), -1, 1)
         return self.merge(self._kept(y, _one_hot_minus(self.split(f).softmax(-1), labels)), f.shape)
 

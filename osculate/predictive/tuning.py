@@ -345,6 +345,9 @@ def ignorance_of(
     likelihood: Likelihood, targets: list[Tensor], classes: int
 ) -> Callable[[Tensor], Distribution] | None:
     """The best predictive that is the same for all inputs, for targets of some shape; None if there is none."""
+    if isinstance(likelihood, Categorical) and targets[0].is_floating_point():  # probabilities, with classes last
+        shares = torch.cat([y.reshape(-1, classes) for y in targets]).sum(0) + 1.0
+        return lambda y: CategoricalDistribution(probs=(shares / shares.sum()).expand(y.shape))
     if isinstance(likelihood, Categorical):
         counted = ((y, likelihood.counted(y)) for y in targets)
         labels = torch.cat([y.reshape(-1) if kept is None else y[kept] for y, kept in counted])

@@ -158,6 +158,8 @@ def reliability_bins(
 
 def _classes(predictive: Categorical | Bernoulli, y: Tensor, counted: Tensor | None) -> tuple[Tensor, Tensor]:
     """Log-probabilities (M, C) and targets (M,) of one batch that are counted, in double precision on the CPU."""
+    if y.is_floating_point() and y.shape == predictive.probs.shape and isinstance(predictive, Categorical):
+        raise ValueError("scores compare with labels, and these targets are probabilities: pass integer class indices.")
     if isinstance(predictive, Bernoulli):
         # log_prob uses the logits if there are any: 1 - p loses all digits once p rounds to 1
         half = torch.ones_like(predictive.probs)

@@ -280,3 +280,39 @@ def test_a_constant_log_variance_gives_the_gaussian() -> None:
     assert_close(both.log_prob(f, y), plain.log_prob(mean, y), 1e-6)
     assert_close(both.score(f, y)[:, :3], plain.score(mean, y), 1e-6)
     assert_close(both.local_hessian(f, y)[..., 0, 0], plain.local_hessian(mean, y)[..., 0, 0], 1e-6)
+
+
+# ---- probabilities as targets ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("axis", "shape"), [(-1, (6, 3)), (-1, (4, 5, 3)), (1, (4, 3, 2, 5))])
+def test_probabilities_of_classes_are_averages_over_labels(axis: int, shape: tuple[int, ...]) -> None:
+    torch.manual_seed(0)
+    likelihood = osc.likelihoods.Categorical(class_axis=axis)
+    f = torch.randn(shape, dtype=torch.double, requires_grad=True)
+    y = torch.randn(shape, dtype=torch.double).softmax(axis)
+    likelihood.check(f, y)
+    labels = [torch.full(f.select(axis, 0).shape, c) for c in range(f.shape[axis])]
+    each = torch.stack([f.log_softmax(axis).select(axis, c) for c in range(len(labels))], -1)
+    expected = (each * y.movedim(axis, -1)).reshape(len(f), -1).sum(1)
+    assert_close(likelihood.log_prob(f, y), expected, 1e-10)
+    (gradient,) = torch.autograd.grad(likelihood.log_prob(f, y).sum(), f)
+    assert_close(likelihood.score(f, y), gradient, 1e-10)
+    assert_close(likelihood.local_hessian(f, y), likelihood.local_hessian(f, labels[0]), 1e-10)
+    hard = torch.nn.functional.one_hot(labels[1], f.shape[axis]).double().movedim(-1, axis)
+    assert_close(likelihood.log_prob(f, hard), likelihood.log_prob(f, labels[1]), 1e-10)
+
+
+def test_a_posterior_of_probabilities() -> None:
+    torch.manual_seed(0)
+    model, x = torch.nn.Linear(4, 3), torch.randn(40, 4)
+    soft = (2 * torch.randn(40, 3)).softmax(-1)
+    q = osc.laplace(model, osc.likelihoods.Categorical(), (x, soft), prior=1.0)
+    assert q.offset is not None  # it is refined like any other
+    tuned = osc.tune(q, (x, soft))
+    assert tuned.tuning.choice.mean <= tuned.tuning.start.mean + 0.05
+    osc.train(osc.methods.MAP(model, osc.likelihoods.Categorical()), (x, soft), epochs=1, progress=False)
+    with pytest.raises(ValueError, match="is no distribution over classes"):
+        osc.laplace(model, osc.likelihoods.Categorical(), (x, 2 * soft), prior=1.0)
+    with pytest.raises(ValueError, match="these targets are probabilities"):
+        osc.compare(q, (x, soft))
