@@ -73,7 +73,11 @@ class Bridge:
 
     .. math:: \alpha_c = \frac{1}{v_c}\Big(1 - \frac{2}{C} + \frac{e^{\mu_c}}{C^2} \sum_d e^{-\mu_d}\Big),
 
-    for logits projected onto sum zero and scaled by the norm correction of the publication. [hobbhahn2022]
+    for logits projected onto sum zero and, where their mean variance is above √(C/2), scaled to it. [hobbhahn2022]
+
+    The least accurate of the links: for random logits of two to ten classes with deviations from 0.1 to 8 its worst
+    probability was wrong by 0.9, and by 0.05 to 0.3 on average, most for three classes. "mean_field" is a closed form
+    too, and "mc" costs little more.
     """
 
     def __call__(
@@ -88,7 +92,7 @@ class Bridge:
         total = total.clamp(min=1e-12 + torch.finfo(total.dtype).eps * largest)
         # conditioning on Σ f = 0, the sum being independent of the classes
         variance = (variance - rows.square() / total).clamp(min=1e-12 + 1e-6 * largest)
-        norm = (variance.sum(-1, keepdim=True) / (count / 2) ** 0.5).clamp(min=1.0)
+        norm = (variance.mean(-1, keepdim=True) / (count / 2) ** 0.5).clamp(min=1.0)
         mean, variance = mean / norm.sqrt(), variance / norm
         spread = (mean.unsqueeze(-1) - mean.unsqueeze(-2)).clamp(max=80).exp().sum(-1)
         alpha = (1 - 2 / count + spread / count**2) / variance
