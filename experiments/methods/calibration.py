@@ -460,5 +460,5 @@ def draw(record: Record) -> Any:
     names = [name for name in next(iter(runs.values())) if name != NETWORK]
     columns = [column for column in (NLL, ECE, AUROC) if differences(runs, DEFAULT, column)]
     values = {name: {c: [mean(d) for d in differences(runs, name, c).values()] for c in columns} for name in names}
-    heading = "Posteriors beside their networks, by task; only temperature scaling uses held-out data"
+    heading = "Posteriors beside their networks, by task; scaling, tuning and validation= use held-out data"
     return beside_network(values, DEFAULT, heading, ", less the network's")

@@ -50,7 +50,7 @@ def function_posterior(q: Any, x: Inputs) -> "FunctionPosterior":
 class FunctionPosterior:
     """A Gaussian over the function values at N inputs with C outputs each, as :func:`function_posterior` makes it.
 
-    Everything is computed on demand, and kept unless it has a graph.
+    Everything is computed on demand and kept, with its graph: several backward passes need ``retain_graph=True``.
 
     Attributes:
         q: The posterior over the weights.
@@ -90,7 +90,7 @@ class FunctionPosterior:
         """Draw values m + L z, with the gradients of m and L.
 
         Args:
-            sample_shape: Shape in front of the values, or their number.
+            sample_shape: Shape in front of the values, or the number of draws.
             generator: Source of random numbers.
         """
         shape = (sample_shape,) if isinstance(sample_shape, int) else tuple(sample_shape)
