@@ -231,8 +231,14 @@ OF_CLASSES = (
 )
 #: Methods that are too large for images.
 OF_CURVES = ("osc.laplace, full",)
-#: Networks of convolutions and attention, and methods that take most of an hour for one of them.
-HEAVY, SLOW = ("cnn", "vit"), ("sandwich covariance", "VariationalLaplace")
+#: Networks of convolutions and attention, and methods that take long for them, which are not run there.
+HEAVY = ("cnn", "vit")
+SLOW = (
+    "sandwich covariance",
+    "VariationalLaplace",
+    "osc.laplace(validation=)",
+    "refine=False, tuned on held-out data",
+)
 
 
 @experiment(
