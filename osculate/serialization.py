@@ -101,7 +101,7 @@ def _gaussian_parts(q: posteriors.Gaussian) -> tuple[dict[str, Tensor], dict[str
         tensors |= {f"earlier.{name}": value for name, value in prior.unweighted.tensors().items()}
         prior = prior.unweighted_diagonal
         tensors["earlier_prior.precision"] = prior.precision
-    prior = getattr(prior, "inner", prior)
+    prior = prior.diagonal
     if q.offset is not None:
         tensors["offset"] = q.offset
     header = {

@@ -11,6 +11,7 @@ from osculate.linalg import jittered
 from osculate.methods import LevenbergMarquardt
 from osculate.networks import build
 from osculate.posteriors import Gaussian, as_gaussian
+from osculate.posteriors.functions import conditioned
 from osculate.posteriors.linearised import all_outputs, joint_covariance, moments
 from osculate.training import train
 
@@ -36,7 +37,7 @@ class LaplaceModel(Model):
         q: A Gaussian posterior over a network of points (N, d) with Gaussian noise, or what ``osc.train`` returned.
         offset: Mean that is added to the outputs, for targets that were standardised.
         scale: Standard deviation by which outputs are multiplied.
-        observed: Points (*B, M, d), values (*B, M, m) in the units of the targets, and noise variances (*B, M, m).
+        observed: Points (*B, M, d), values (*B, M, m) and noise variances (*B, M, m), in the network's own units.
 
     Raises:
         TypeError: the posterior has no linearised function, or its likelihood no noise scale.
@@ -110,7 +111,7 @@ class LaplaceModel(Model):
         Args:
             X: Points (*B, n, d).
             output_indices: Outputs to keep; all by default.
-            observation_noise: Add the noise of the likelihood.
+            observation_noise: Add the noise of the likelihood, or these variances.
             posterior_transform: Transform of BoTorch, applied last.
         """
         points = self.transform_inputs(X).to(self.q.mean.dtype)
@@ -118,9 +119,11 @@ class LaplaceModel(Model):
         points = points.expand(*batch, *points.shape[-2:])
         size, outputs = points.shape[-2], self.num_outputs
         mean, covariance = self._conditioned(points.reshape(-1, *points.shape[-2:]), batch)
-        if isinstance(observation_noise, Tensor) or observation_noise:
-            noise = self._noise().expand(size, outputs).reshape(-1)
-            covariance = covariance + noise.diag()
+        if isinstance(observation_noise, Tensor):
+            noise = (observation_noise / self._scale**2).expand(*batch, size, outputs)
+            covariance = covariance + noise.reshape(len(mean), -1).double().diag_embed()
+        elif observation_noise:
+            covariance = covariance + self._noise().expand(size, outputs).reshape(-1).diag()
         scale = self._scale.double().expand(size, outputs).reshape(-1)
         mean = mean * scale + self._offset.double().expand(size, outputs).reshape(-1)
         covariance = covariance * scale * scale.unsqueeze(-1)
@@ -184,12 +187,7 @@ class LaplaceModel(Model):
             return self._blocks(points)
         x, y, noise = (t.expand(*batch, *t.shape[-2:]).reshape(-1, *t.shape[-2:]) for t in self._observed)
         mean, covariance = self._blocks(torch.cat([x, points], 1))
-        seen = y[0].numel()
-        factor, _ = jittered(covariance[:, :seen, :seen] + noise.reshape(len(y), -1).diag_embed())
-        halves = torch.linalg.solve_triangular(factor, covariance[:, :seen, seen:], upper=False)
-        apart = (y.reshape(len(y), -1).double() - mean[:, :seen]).unsqueeze(-1)
-        white = torch.linalg.solve_triangular(factor, apart, upper=False)
-        return mean[:, seen:] + (halves.mT @ white).squeeze(-1), covariance[:, seen:, seen:] - halves.mT @ halves
+        return conditioned(mean, covariance, y.flatten(1).double(), noise.flatten(1).double())
 
     def _blocks(self, points: Tensor) -> tuple[Tensor, Tensor]:
         """Means and covariances within each element of a batch (b, n, d), in double precision."""

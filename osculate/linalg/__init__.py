@@ -1,6 +1,11 @@
 """Linear algebra on matrices or on products with them: factorisations, solves, spectra, estimates."""
 
-from osculate.linalg.products import add_gram as add_gram, mirror as mirror, row_products as row_products
+from osculate.linalg.products import (
+    SymmetricProduct as SymmetricProduct,
+    add_gram as add_gram,
+    mirror as mirror,
+    row_products as row_products,
+)
 from osculate.linalg.psd import (
     cholesky as cholesky,
     damped as damped,

@@ -1,5 +1,8 @@
 """Symmetric products of a matrix with itself."""
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -40,3 +43,16 @@ def row_products(x: Float[Tensor, "K p"]) -> Float[Tensor, "K K"]:
         wide = part.double()
         total = total + wide @ wide.T
     return total
+
+
+class SymmetricProduct(torch.autograd.Function):
+    """A v for a symmetric A that is given as a function; the derivative is A times that of v."""
+
+    @staticmethod
+    def forward(ctx: Any, product: Callable[[Tensor], Tensor], v: Tensor) -> Tensor:
+        ctx.product = product
+        return product(v)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[None, Tensor]:
+        return None, SymmetricProduct.apply(ctx.product, gradient)

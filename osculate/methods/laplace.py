@@ -128,8 +128,7 @@ def laplace(
     titles = (f"{matrix.name} curvature, pass {number} of {matrix.passes}" for number in range(2, matrix.passes + 1))
     fit = fitted(start, matrix, chain([every], (_tracked(data, progress, title) for title in titles)))
     kept = None if isinstance(data, Iterator) else data
-    if isinstance(prior, earlier.Earlier):
-        prior.require_structure(fit.curvature)
+    prior.require_structure(fit.curvature)
     q = Gaussian(fit, likelihood, prior, first_data=first_rows(*first), data=kept)
     if by_evidence:
         q = maximise_evidence(q)

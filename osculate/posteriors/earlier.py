@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from osculate.linalg import SymmetricProduct
 from osculate.parameters import ParameterSpace
 from osculate.posteriors.gaussian import Gaussian
 from osculate.priors import Diagonal, Prior
@@ -55,13 +56,9 @@ class Earlier(Prior):
             )
         scale = q.likelihood.curvature_scale(q.fit.likelihood) / q.temperature
         with torch.no_grad():
-            curvature = q.structure.scaled(scale)
-            diagonal: Prior = q.prior
-            if isinstance(q.prior, Earlier):
-                curvature, diagonal = curvature.combined(q.prior.curvature), q.prior.diagonal
-            elif q.prior.curvature is not None:
-                raise TypeError(f"the prior {q.prior!r} of this posterior is not diagonal.")
-        diagonal = getattr(diagonal, "inner", diagonal)  # its mean is part of m
+            curvature, diagonal = q.structure.scaled(scale), q.prior.diagonal
+            if q.prior.curvature is not None:
+                curvature = curvature.combined(q.prior.curvature)
         if all(isinstance(block, DiagonalBlock) for block in curvature.blocks):
             vector = diagonal.vector(q.network.space).detach().to(q.mean).clone()
             for block in curvature.blocks:
@@ -112,7 +109,7 @@ class Earlier(Prior):
         return totals.sum()
 
     def multiply(self, v: Float[Tensor, "*S P"], space: ParameterSpace) -> Float[Tensor, "*S P"]:
-        return self.precision.to(v) * _Multiply.apply(self._whole, v)
+        return self.precision.to(v) * SymmetricProduct.apply(self._whole.multiply, v)
 
     def solve(self, v: Float[Tensor, "*S P"], space: ParameterSpace) -> Float[Tensor, "*S P"]:
         return self._whole.solve(v) / self.precision.to(v)
@@ -158,16 +155,3 @@ def as_prior(prior: Any) -> Any:
     """The prior that a posterior is, or the result of a training with one; anything else unchanged."""
     posterior = getattr(prior, "posterior", prior)
     return Earlier.of(posterior) if isinstance(posterior, Gaussian) else prior
-
-
-class _Multiply(torch.autograd.Function):
-    """Λ v, whose derivative is Λ times that of v, also where products take passes over data."""
-
-    @staticmethod
-    def forward(ctx: Any, precision: PosteriorPrecision, v: Tensor) -> Tensor:
-        ctx.precision = precision
-        return precision.multiply(v)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[None, Tensor]:
-        return None, _Multiply.apply(ctx.precision, gradient)

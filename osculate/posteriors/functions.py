@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from osculate.batches import require_inputs
-from osculate.inputs import Inputs, concatenate, count, moved
+from osculate.inputs import Inputs, concatenate, count, moved, take
 from osculate.linalg import jittered
 from osculate.posteriors.gaussian import Gaussian, as_gaussian
 from osculate.posteriors.linearised import joint_covariance, moments, require_room, single_outputs
@@ -141,7 +141,8 @@ class FunctionPosterior:
                 f"{type(self.q.likelihood).__name__} has no noise scale: pass noise=… to condition on values of the "
                 "function, or fit again with the additional data."
             )
-        expected = (count(x), *self.q.network(moved(x, device)).shape[1:])
+        with torch.no_grad():
+            expected = (count(x), *self.q.network(take(x, slice(1))).shape[1:])
         if tuple(y.shape) != expected:
             raise ValueError(f"observations of shape {tuple(y.shape)} do not fit values of shape {expected}.")
         variance = self.q.temperature * torch.as_tensor(scale, dtype=torch.double, device=device).square()
@@ -170,14 +171,32 @@ class FunctionPosterior:
         if self.observed is None:
             return mean, covariance
         _, y, noises = self.observed
-        seen = y.numel()
-        known = covariance[:seen, :seen] + noises.diag()
-        factor, _ = jittered(known)
-        halves = torch.linalg.solve_triangular(factor, covariance[:seen, seen:], upper=False)
-        apart = torch.linalg.solve_triangular(factor, (y.reshape(-1) - mean[:seen]).unsqueeze(-1), upper=False)
-        return mean[seen:] + (halves.mT @ apart).squeeze(-1), covariance[seen:, seen:] - halves.mT @ halves
+        return conditioned(mean, covariance, y.reshape(-1), noises)
 
     @cached_property
     def _root(self) -> tuple[Float[Tensor, "K K"], float]:
         """L with L Lᵀ the covariance, and its jitter."""
         return jittered(self._joint[1])
+
+
+def conditioned(
+    mean: Float[Tensor, "*B K"],
+    covariance: Float[Tensor, "*B K K"],
+    y: Float[Tensor, "*B M"],
+    noise: Float[Tensor, "*B M"],
+) -> tuple[Float[Tensor, "*B k"], Float[Tensor, "*B k k"]]:
+    """Mean and covariance of all but the first M of K Gaussian values, given noisy observations of these.
+
+    Args:
+        mean: Means, in double precision.
+        covariance: Covariances.
+        y: Observations.
+        noise: Their noise variances.
+    """
+    seen = y.shape[-1]
+    factor, _ = jittered(covariance[..., :seen, :seen] + noise.diag_embed())
+    right = torch.cat([covariance[..., :seen, seen:], (y - mean[..., :seen]).unsqueeze(-1)], -1)
+    white = torch.linalg.solve_triangular(factor, right, upper=False)
+    halves, apart = white[..., :-1], white[..., -1:]
+    left = covariance[..., seen:, seen:] - halves.mT @ halves
+    return mean[..., seen:] + (halves.mT @ apart).squeeze(-1), left

@@ -67,6 +67,9 @@ class Prior(ABC):
         """:meth:`totals` from one sum for each parameter tensor, for a prior whose groups are made of whole tensors."""
         raise ValueError(f"the precisions of {type(self).__name__} vary within parameter tensors: use totals.")
 
+    def require_structure(self, curvature: Any) -> None:
+        """Raise ValueError if the prior has a curvature that cannot be added to this one; a diagonal prior has none."""
+
     @property
     def diagonal(self) -> "Prior":
         """The diagonal part of the precision, as a prior without a mean."""

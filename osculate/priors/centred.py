@@ -35,6 +35,11 @@ class Centred(Prior):
         """True if all parameters share one precision."""
         return self.inner.isotropic
 
+    @property
+    def diagonal(self) -> Prior:
+        """The other prior."""
+        return self.inner
+
     def bind(self, space: ParameterSpace) -> "Centred":
         return Centred(self.inner.bind(space), _flat(self.mean, space))
 

@@ -149,3 +149,19 @@ def test_chunks_of_positions_change_nothing(monkeypatch: pytest.MonkeyPatch) -> 
     whole = integrated("mc", mean, covariance)
     monkeypatch.setattr("osculate.predictive.link.NUMBERS", 3 * 4 * 256)
     assert_close(integrated("mc", mean, covariance), whole)
+
+
+def test_the_bridge_is_far_less_accurate_than_the_other_links() -> None:
+    generator = torch.Generator().manual_seed(0)
+    errors: dict[str, list[float]] = {"bridge": [], "mean_field": [], "mc": []}
+    for deviation in (0.5, 1.0, 2.0, 4.0):
+        for _ in range(10):
+            mean = 2 * torch.randn(1, 3, generator=generator, dtype=torch.double)
+            root = deviation * torch.randn(3, 3, generator=generator, dtype=torch.double) / 3**0.5
+            draws = mean + torch.randn(20_000, 3, generator=generator, dtype=torch.double) @ root.T
+            truth, covariance = draws.softmax(-1).mean(0), (root @ root.T).unsqueeze(0)
+            for name, found in errors.items():
+                probs = links.REGISTRY[name]()(osc.likelihoods.Categorical(), mean, covariance)
+                found.append(float((probs - truth).abs().max()))
+    average = {name: sum(found) / len(found) for name, found in errors.items()}
+    assert average["bridge"] > 3 * max(average["mean_field"], average["mc"])

@@ -436,23 +436,10 @@ class _Solve(torch.autograd.Function):
         w = _Solve.apply(ctx.precision, gradient, scale, delta)
         by_scale = by_delta = None
         if ctx.needs_input_grad[2]:
-            by_scale = -(w * _Product.apply(ctx.precision.curvature, x)).sum().to(scale)
+            by_scale = -(w * linalg.SymmetricProduct.apply(ctx.precision.curvature.product, x)).sum().to(scale)
         if ctx.needs_input_grad[3]:
             by_delta = -(w * x).sum(0)
         return None, w, by_scale, by_delta
-
-
-class _Product(torch.autograd.Function):
-    """G v, by passes over the data."""
-
-    @staticmethod
-    def forward(ctx: Any, curvature: MatrixFreeBlock, v: Tensor) -> Tensor:
-        ctx.curvature = curvature
-        return curvature.product(v)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[None, Tensor]:
-        return None, _Product.apply(ctx.curvature, gradient)
 
 
 def _report_negative(found: list[linalg.Quadrature]) -> None:
