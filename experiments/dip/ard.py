@@ -7,17 +7,26 @@ from statistics import mean
 from typing import Any
 
 import numpy as np
+import torch
 
 from experiments import Claim, Findings, Record, Resumable, Runner, Table, experiment
 from experiments.dip import cells
-from osculate.inverse import DeepImagePrior, ErrorBars, LinearisedModel
-from osculate.inverse.evidence import Tuned
+from osculate.curvature.linearisation import Linearisation
+from osculate.evidence.gradient import BOUNDS
+from osculate.inverse import DeepImagePrior, LinearisedImage, total_variation
+from osculate.inverse.dip import own_unit
+from osculate.posteriors import Gaussian
+from osculate.priors import Filters
+from osculate.structures.blocks import Correlated, DualBlock
 
+TOWARDS = "towards the linear mode with TV"
+#: Learning rate and weight decay of the way to that mode.
+RATE, DECAY = 1e-4, 1e-6
 #: Arguments of the evidence by name: the weights that it is expanded around, and TV-PredCP.
 OBJECTIVES = {
-    "network's weights": ("map", False),
-    "network's weights, TV-PredCP": ("map", True),
-    "towards the linear mode with TV": ("linear_tv", False),
+    "network's weights": ("network", False),
+    "network's weights, TV-PredCP": ("network", True),
+    TOWARDS: ("", False),
     "exact": ("linear", False),
 }
 SHARE, VARIANCE = "share of the prior variance of the data", "log variance"
@@ -76,23 +85,52 @@ def tuned(settings: Settings, number: int) -> dict[str, Any]:
     scan = settings.scan
     operator, data, level = scan.measured(cells.images(scan.data)[1][number], number)
     fitted = DeepImagePrior(steps=scan.steps).fit(operator, data, level, number)
-    model = LinearisedModel(operator, data, fitted, level, ErrorBars(linear_steps=settings.linear_steps))
-    found = {name: model.tune(*objective, level) for name, objective in OBJECTIVES.items()}
-    ends = {name: each.at_ends for name, each in found.items()}
-    return {"blocks": {name: by_block(model, each) for name, each in found.items()}, "at ends": ends}
+    image = LinearisedImage(operator, data, fitted, level)
+    found = {name: image.tuned(*objective) for name, objective in OBJECTIVES.items() if name != TOWARDS}
+    found[TOWARDS] = image.tuned(towards_mode(image, level, settings.linear_steps))
+    ends = {name: at_ends(each) for name, each in found.items()}
+    (block,) = image.q.structure.blocks
+    assert isinstance(block, DualBlock)
+    rows = Correlated(image.q.prior, image.q.network.space, block.positions).ordered(block.dense_rows(block.packs))
+    traces = [each.sum(1) for each in image.q.prior.class_diagonals(rows, image.q.network.space)]
+    return {"blocks": {name: by_block(traces, each) for name, each in found.items()}, "at ends": ends}
 
 
-def by_block(model: LinearisedModel, tuned: Tuned) -> dict[str, dict[str, float]]:
+def towards_mode(image: LinearisedImage, noise: float, steps: int) -> torch.Tensor:
+    """Take some steps of Adam from θ̂ down a convex function of θ, on the way to its minimum, as the document does.
+
+    It is the mean squared residual, with the penalty of the deep image prior on h(θ), and a small weight decay.
+    """
+    start, unit, operator = image.q.mean, own_unit(image.data), image.operator
+    at = Linearisation(image.function.network, image.fitted.input[None, None])
+    theta = start.clone().requires_grad_()
+    optimizer = torch.optim.Adam([theta], RATE)
+    penalty = 2 * (noise / unit) ** 2 * image.fitted.penalty / operator.measurements
+    for _ in range(steps):
+        shown = (at.f + at.jvp((theta.detach() - start)[None])[0]).requires_grad_()
+        misfit = ((operator(shown[0, 0]) - image.data) / unit).square().mean()
+        (slope,) = torch.autograd.grad(misfit + penalty * total_variation(shown[0, 0]), shown)
+        theta.grad = at.vjp(slope[None])[0] + DECAY * theta.detach()
+        optimizer.step()
+    return theta.detach()
+
+
+def at_ends(q: Gaussian) -> int:
+    """Return the number of precisions at a bound, which the data do not determine."""
+    distance = q.prior.precision.log()[:, None] - torch.tensor(BOUNDS["precision"], dtype=torch.double)
+    return int(distance.abs().min(1).values.lt(1e-6).sum())
+
+
+def by_block(traces: Sequence[torch.Tensor], q: Gaussian) -> dict[str, dict[str, float]]:
     """Return the share of the prior variance of the data, and the hyperparameters, of each block."""
-    traces = model.observed.grams.diagonal(dim1=1, dim2=2).sum(1)
-    result, first = {}, 0
-    weights = tuned.prior.class_weights()
-    for number, (block, own) in enumerate(zip(tuned.prior.blocks, weights, strict=True)):
-        values = {SHARE: float(own @ traces[first : first + len(own)])}
-        first += len(own)
-        values[VARIANCE] = float(tuned.prior.variance[number].log())
+    prior, result = q.prior, {}
+    assert isinstance(prior, Filters)
+    weights = prior.class_weights()
+    for number, (block, own, trace) in enumerate(zip(prior.blocks, weights, traces, strict=True)):
+        values = {SHARE: float(own @ trace)}
+        values[VARIANCE] = -float(prior.precision[number].log())
         if block.positions > 1:
-            values[NEIGHBOURS] = math.exp(-1 / float(tuned.prior.lengthscale[number]))
+            values[NEIGHBOURS] = math.exp(-1 / float(prior.lengthscale[number]))
         result[block.name] = values
     total = sum(values[SHARE] for values in result.values())
     for values in result.values():

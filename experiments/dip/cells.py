@@ -1,5 +1,6 @@
 """One image of handwriting, measured once and reconstructed by every method with error bars."""
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import cache, partial
@@ -18,10 +19,10 @@ from osculate.inverse.scores import covered, error_correlation, psnr
 
 DOCUMENT = "Linearised Laplace tutorial, section 7 [antoran2023dip]"
 
-#: Reconstructions with error bars, by name: objective of the evidence, TV-PredCP.
+#: Reconstructions with error bars, by name: where the evidence is taken, TV-PredCP.
 LINEARISED: Mapping[str, tuple[str, bool]] = {
-    "linearised DIP, evidence": ("map", False),
-    "linearised DIP, evidence and TV-PredCP": ("map", True),
+    "linearised DIP, evidence": ("network", False),
+    "linearised DIP, evidence and TV-PredCP": ("network", True),
     "linearised DIP, exact evidence": ("linear", False),
 }
 #: The same with unknown noise, also in training, by name: TV-PredCP. And two methods with equal error bars everywhere.
@@ -122,18 +123,18 @@ def reconstructed(scan: Scan, number: int) -> dict[str, Any]:
         shown[name] = recorded(posterior)
 
     fitted, training = timed(lambda: how.fit(operator, data, level, number))
-    model = inverse.LinearisedModel(operator, data, fitted, level, inverse.ErrorBars())
-    _, once = timed(lambda: (model.observed, model.hyper_prior, model.linearised.jacobian))
+    linearised = inverse.LinearisedImage(operator, data, fitted, level)
+    _, once = timed(lambda: (linearised.q, linearised.penalty, linearised.jacobian))
     for name, objective in LINEARISED.items():
-        posterior, seconds = timed(lambda: model.posterior(model.tune(*objective, level)))  # noqa: B023
+        posterior, seconds = timed(lambda: error_bars(linearised, linearised.tuned(*objective)))  # noqa: B023
         note(name, posterior, {SECONDS: training + once + seconds})
 
     without_noise = how.fit(operator, data, None, number)
-    model = inverse.LinearisedModel(operator, data, without_noise, None, inverse.ErrorBars())
-    tuned = {name: model.tune("map", predcp, None) for name, predcp in UNKNOWN.items()}
+    linearised = inverse.LinearisedImage(operator, data, without_noise)
+    tuned = {name: linearised.tuned("network", predcp) for name, predcp in UNKNOWN.items()}
     for name, each in tuned.items():
-        note(name, model.posterior(each), {NOISE: each.noise / level})
-    noise = next(iter(tuned.values())).noise
+        note(name, error_bars(linearised, each), {NOISE: noise_of(each) / level})
+    noise = noise_of(next(iter(tuned.values())))
     note(FITTED, baselines.isotropic(operator, without_noise.image, noise), {NOISE: noise / level})
     note(UNIT, baselines.isotropic(operator, fitted.image), {})
 
@@ -154,11 +155,22 @@ def reconstructed(scan: Scan, number: int) -> dict[str, Any]:
     return {"scores": scores, "shown": shown, "truth": rounded(truth)}
 
 
+def noise_of(q: osc.posteriors.Gaussian) -> float:
+    """Return the noise scale of a posterior."""
+    assert isinstance(q.likelihood, osc.likelihoods.Gaussian)
+    return float(q.likelihood.scale)
+
+
+def error_bars(image: inverse.LinearisedImage, q: osc.posteriors.Gaussian) -> inverse.ImageDistribution:
+    """Return the exact posterior of the image."""
+    return image.posterior(q, True, inverse.image_noise(image.operator, noise_of(q)))
+
+
 def scored(posterior: inverse.ImageDistribution, truth: Tensor, kernels: bool = False) -> dict[str, float]:
     """Score error bars against the truth, with the best density of several if kernel estimates of draws count too."""
     densities = [float(posterior.patch_log_prob(truth)) / truth.numel()]
     if kernels and isinstance(posterior, inverse.DrawnImage):
-        logs = (float(baselines.kernel_log_prob(posterior.draws, truth, width)) for width in BANDWIDTHS)
+        logs = (float(kernel_log_prob(posterior.draws, truth, width)) for width in BANDWIDTHS)
         densities += [value / truth.numel() for value in logs]
     found = {
         DENSITY: max(densities),
@@ -169,6 +181,13 @@ def scored(posterior: inverse.ImageDistribution, truth: Tensor, kernels: bool = 
     if not isinstance(posterior, inverse.DrawnImage):
         found[JOINT] = float(posterior.log_prob(truth)) / truth.numel()
     return found
+
+
+def kernel_log_prob(draws: Tensor, image: Tensor, bandwidth: float) -> Tensor:
+    """Return Σ over pixels of log (1/S) Σ_s N(x; x_s, bandwidth²): a density of each pixel from draws, in nats."""
+    exponent = -0.5 * ((image - draws) / bandwidth).double().square()
+    constant = math.log(len(draws) * bandwidth * math.sqrt(2 * math.pi))
+    return (exponent.logsumexp(0) - constant).sum()
 
 
 @cache

@@ -16,7 +16,7 @@ from experiments.dip.cells import COVERED, DENSITY, PSNR, RANKED, UNIT
 from osculate import inverse
 from osculate.data import rectangles, shepp_logan
 from osculate.inverse.baselines import isotropic, mc_dropout
-from osculate.inverse.evidence import RANK
+from osculate.inverse.linearised import RANK
 from osculate.inverse.scores import psnr
 
 PLAIN, WITH_TV, DROPOUT = "linearised DIP, evidence", "linearised DIP, evidence and TV-PredCP", cells.CHOSEN_DROPOUT
@@ -97,13 +97,13 @@ def reconstructed(settings: Settings, name: str, size: int, seed: int) -> dict[s
     prior = inverse.DeepImagePrior(steps=settings.steps)
     fitted, seconds[STAGES[0]] = timed(lambda: prior.fit(operator, data, level, seed))
     rank, samples = settings.limits
-    bars = inverse.ErrorBars(rank=rank, samples=samples, posterior="drawn")
-    model = inverse.LinearisedModel(operator, data, fitted, level, bars)
-    _, seconds[STAGES[1]] = timed(lambda: (model.observed, model.hyper_prior))
+    image = inverse.LinearisedImage(operator, data, fitted, level, rank=rank)
+    _, seconds[STAGES[1]] = timed(lambda: (image.q, image.penalty))
+    floor = inverse.image_noise(operator, level)
     for method, predcp in ((PLAIN, False), (WITH_TV, True)):
-        tuned, seconds[STAGES[2]] = timed(partial(model.tune, "map", predcp, level))
+        tuned, seconds[STAGES[2]] = timed(partial(image.tuned, "network", predcp))
         generator = torch.Generator().manual_seed(seed)
-        posterior, seconds[STAGES[3]] = timed(partial(model.posterior, tuned, generator))
+        posterior, seconds[STAGES[3]] = timed(partial(image.posterior, tuned, False, floor, samples, generator))
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * MEMORY_UNIT / 1e9
         note(method, posterior)
         scores[method] |= {**seconds, SECONDS: sum(seconds.values()), MEMORY: peak}

@@ -135,6 +135,32 @@ class GGN(Kind):
 
 
 @dataclass(frozen=True)
+class Directions(Kind):
+    r"""The part of G in some directions u_v in the space of all outputs of a datum: s_nv = Λ_n^{1/2} u_v.
+
+    Args:
+        vectors: u_v, (V, C), for outputs that are independent given f.
+    """
+
+    name: ClassVar[str] = "directions"
+    vectors: Float[Tensor, "V C"]
+
+    def columns(self, likelihood: Likelihood, f: Tensor, y: Tensor) -> Columns:
+        """The directions in units of the noise of each output."""
+        vectors = self.vectors.to(f)
+
+        def part(start: int, stop: int) -> Tensor:
+            rows = vectors[start:stop].reshape(-1, 1, *f.shape[1:])
+            return rows * likelihood.precision(f, y).sqrt()  # type: ignore[attr-defined]
+
+        return Columns(len(vectors), part)
+
+    def expected(self, outputs: int) -> int:
+        """V."""
+        return len(self.vectors)
+
+
+@dataclass(frozen=True)
 class Fisher(Kind):
     r"""The Fisher information estimated with labels drawn from the model; its expectation is the GGN.
 

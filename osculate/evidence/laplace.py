@@ -8,7 +8,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from osculate.batches import Data
-from osculate.evidence.mode import Solver, found
+from osculate.evidence.linear import LinearModel
+from osculate.evidence.mode import Solver, evidence_at, found
 from osculate.evidence.variational import linear_elbo
 from osculate.posteriors import Gaussian, as_gaussian
 from osculate.registry import choose
@@ -18,7 +19,7 @@ MODES = ("network", "linear")
 
 
 def log_evidence(
-    q: Any, mode: str = "network", data: Data | None = None, solver: str | Solver = "newton"
+    q: Any, mode: str | Float[Tensor, " P"] = "network", data: Data | None = None, solver: str | Solver = "newton"
 ) -> Float[Tensor, ""]:
     r"""The Laplace approximation of log p(D|δ), in nats.
 
@@ -42,7 +43,8 @@ def log_evidence(
 
     Args:
         q: A Gaussian posterior.
-        mode: "network", at the network's own parameters, or "linear", at the mode of the linear model.
+        mode: "network", at the network's own parameters; "linear", at the mode of the linear model; or parameters of
+            the linear model, flat, for example of a search that was stopped early.
         data: The data that ``q`` was fitted to, for mode="linear" and refined posteriors; only needed for a posterior
             from a file, or one fitted to an iterator.
         solver: Finds the mode of the linear model, see :func:`osculate.evidence.linear_mode`.
@@ -66,19 +68,22 @@ def log_evidence(
     q = as_gaussian(q, "log_evidence")
     if q.offset is not None:
         return linear_elbo(q, data)
-    if choose("mode of the evidence", mode, MODES) == "network":
-        return _evidence(q, q.mean, q.fit.statistics)
-    search = found(q, data, solver)
-    return _evidence(q, search.theta, search.statistics(q))  # at a mode, ∂θ/∂δ has no first-order effect
+    if isinstance(mode, Tensor) or choose("mode of the evidence", mode, MODES) == "network":
+        return evidence_at(q, *fixed_point(q, mode, data))
+    return found(q, data, solver).evidence(q)
 
 
-def _evidence(q: Gaussian, theta: Float[Tensor, " P"], statistics: Mapping[str, Tensor]) -> Float[Tensor, ""]:
-    statistics = {name: value.double() for name, value in statistics.items()}
-    fit = q.likelihood.log_likelihood(statistics) / q.temperature
-    apart = q.prior.apart(theta.double()) * q.structure.covered.to(theta.device)
-    square = (apart * q.prior.multiply(apart, q.network.space)).sum()
-    # the constants P/2 log 2π of prior and volume cancel, and so does log |diag δ| with that of Λ
-    return fit - 0.5 * square - 0.5 * (q.precision.log_det_ratio() - q.prior.log_det_ratio())
+def fixed_point(
+    q: Gaussian, mode: str | Float[Tensor, " P"], data: Data | None
+) -> tuple[Float[Tensor, " P"], Mapping[str, Tensor]]:
+    """The network's parameters, or those given, with the statistics of the linear model's likelihood there."""
+    if not isinstance(mode, Tensor):
+        return q.network.mean, q.fit.statistics
+    if mode.shape != q.mean.shape:
+        raise ValueError(f"parameters of shape {tuple(mode.shape)} are not those of a posterior over {len(q.mean):,}.")
+    model = LinearModel(q, data)
+    place = model.place(mode)
+    return place.theta, model.statistics(q, place)
 
 
 def effective_parameters(q: Any) -> dict[str, float]:

@@ -99,6 +99,16 @@ class LinearModel:
         parts = [at.vjp(column.unsqueeze(0))[0] for at, column in zip(self._passes(), u, strict=True)]
         return self.covered(torch.stack(parts).sum(0))
 
+    def pushed(self, v: Float[Tensor, "S P"]) -> Float[Tensor, "S K"]:
+        """J v for several v, all outputs of all data side by side."""
+        return torch.cat([at.jvp(v).flatten(1) for at in self._passes()], 1)
+
+    def pulled(self, u: Float[Tensor, "S K"]) -> Float[Tensor, "S P"]:
+        """Jᵀ u for several u."""
+        shapes = [at.f.shape for at in self._passes()]
+        parts = zip(u.split([shape.numel() for shape in shapes], 1), shapes, self._passes(), strict=True)
+        return torch.stack([at.vjp(part.reshape(-1, *shape)) for part, shape, at in parts]).sum(0)
+
     def curvature(self, q: Gaussian, place: Place) -> Callable[[Tensor], Tensor]:
         """v (S, P) to (Jᵀ A J / T + Λ) v with the output Hessians A at h(θ)."""
         maps = [output_hessian(q.likelihood, h, y) for h, (_, y) in zip(place.outputs, self.parts, strict=True)]

@@ -4,10 +4,13 @@ from math import log
 from typing import Any
 
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
 from osculate.batches import Data
 from osculate.evidence.em import expectation_maximisation
-from osculate.evidence.laplace import MODES
+from osculate.evidence.gradient import HyperPrior, climb
+from osculate.evidence.laplace import MODES, fixed_point
 from osculate.evidence.mode import Solver, as_solver
 from osculate.evidence.problem import LARGEST, Evaluation, LinearProblem, Problem, alternate, ascend, finish
 from osculate.evidence.variational import unrefined
@@ -20,12 +23,13 @@ TOLERANCE, STEPS = 3e-4, 200
 
 def maximise_evidence(
     q: Any,
-    mode: str = "network",
+    mode: str | Float[Tensor, " P"] = "network",
     tolerance: float | None = None,
     max_steps: int = STEPS,
     noise: bool = True,
     data: Data | None = None,
     solver: str | Solver = "newton",
+    hyperprior: HyperPrior | None = None,
     progress: bool = False,
 ) -> Gaussian:
     r"""The same posterior with prior precisions, and the noise scale where there is one, of largest evidence.
@@ -47,10 +51,13 @@ def maximise_evidence(
     ``mode="em"`` does the same with γ from posterior samples, for structure="matrix_free" and networks too large for
     variances: see :func:`osculate.evidence.expectation_maximisation`.
 
+    Where the prior has more than precisions, as the length-scales of :class:`osculate.priors.Filters`, or there is a
+    prior over them, all are found together by L-BFGS with the gradient of the evidence.
+
     Args:
         q: A Gaussian posterior; its prior and noise scale are the start.
         mode: "network", at the network's own parameters, "linear", at the mode of the linear model, or "em", there and
-            with samples.
+            with samples; with length-scales or a ``hyperprior`` also flat parameters of the linear model.
         tolerance: On max_g |γ_g − δ_g‖θ_g‖²| / γ_g, the relative violation of the stationarity condition. By default
             3e-4; with mode="linear" 0.02, with mode="em" 0.01.
         max_steps: Evaluations of γ at most; with mode="em" rounds.
@@ -58,6 +65,8 @@ def maximise_evidence(
         data: The data that ``q`` was fitted to, for mode="linear" and "em"; only needed for a posterior from a file, or
             one fitted to an iterator.
         solver: Finds the mode of the linear model, see :func:`osculate.evidence.linear_mode`.
+        hyperprior: A function from a prior to −log p of its hyperparameters, differentiable, such as
+            :class:`osculate.evidence.PredCP`.
         progress: Show a progress bar, for mode="linear" and "em".
 
     Returns:
@@ -65,7 +74,8 @@ def maximise_evidence(
         of the Laplace approximation that it started from, and the result is refined in the same way.
 
     Raises:
-        ValueError: an unknown mode, no data where they are needed, or a refined posterior from a file.
+        ValueError: an unknown mode, no data where they are needed, a refined posterior from a file, or mode="em" with
+            length-scales or a prior over hyperparameters.
 
     A warning says that the evidence has no maximum inside of the bounds 1e-16 and 1e12, for which groups, and what that
     means. Groups of biases that are zero from the start get the largest precision without one. With mode="linear" and
@@ -95,8 +105,13 @@ def maximise_evidence(
         )
     if q.offset is not None:
         start = unrefined(q, data)
-        return q.refinement.again(maximise_evidence(start, mode, tolerance, max_steps, noise, data, solver, progress))
+        tuned = maximise_evidence(start, mode, tolerance, max_steps, noise, data, solver, hyperprior, progress)
+        return q.refinement.again(tuned)
     noise = noise and q.likelihood.has_noise
+    if hyperprior is not None or len(q.prior.hyperparameters) > 1 or isinstance(mode, Tensor):
+        if not isinstance(mode, Tensor) and choose("mode of the evidence", mode, MODES) == "linear":
+            return climb(q, noise, as_solver(solver).search(q, data, None), hyperprior, max_steps)
+        return climb(q, noise, fixed_point(q, mode, data), hyperprior, max_steps)
     if choose("mode of the evidence", mode, (*MODES, "em")) == "em":
         tolerance = 0.01 if tolerance is None else tolerance
         return expectation_maximisation(q, 64, data, solver, tolerance, max_steps, noise, progress=progress)

@@ -3,7 +3,7 @@
 import math
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, TypeAlias
 
@@ -12,12 +12,16 @@ from jaxtyping import Float
 from torch import Tensor
 
 from osculate.batches import Data, is_pair, number_of_batches
+from osculate.curvature.columns import GGN
 from osculate.curvature.linearisation import Linearisation
 from osculate.evidence.linear import LinearModel, data_of, require_all, summed_statistics
 from osculate.inputs import Inputs, floating, moved, take
+from osculate.likelihoods import Gaussian as GaussianNoise
 from osculate.linalg import conjugate_gradients
 from osculate.posteriors import Gaussian, as_gaussian
 from osculate.registry import made
+from osculate.structures import Dual, Full
+from osculate.structures.blocks.dual import DualBlock, DualPrecision
 
 #: Largest number of shortenings of a Newton step.
 SHORTENINGS = 20
@@ -49,13 +53,33 @@ class Search(ABC):
     def statistics(self, q: Gaussian) -> dict[str, Tensor]:
         """The sums from which the log likelihood of the linear model at ``theta`` follows."""
 
+    def evidence(self, q: Gaussian) -> Float[Tensor, ""]:
+        """The evidence at ``theta``, which has no first-order effect on it at the mode."""
+        return evidence_at(q, self.theta, self.statistics(q))
+
+
+def evidence_at(q: Gaussian, theta: Float[Tensor, " P"], statistics: Mapping[str, Tensor]) -> Float[Tensor, ""]:
+    """The evidence at given parameters of the linear model, with the statistics of its likelihood there.
+
+    Elsewhere than at the mode it is a lower bound for Gaussian noise.
+    """
+    statistics = {name: value.double() for name, value in statistics.items()}
+    fit = q.likelihood.log_likelihood(statistics) / q.temperature
+    apart = q.prior.apart(theta.double()) * q.structure.covered.to(theta.device)
+    square = (apart * q.prior.multiply(apart, q.network.space)).sum()
+    # the constants P/2 log 2π of prior and volume cancel, and so does log |diag δ| with that of Λ
+    return fit - 0.5 * square - 0.5 * (q.precision.log_det_ratio() - q.prior.log_det_ratio())
+
 
 @dataclass(frozen=True)
 class Newton:
     r"""Newton steps by conjugate gradients, preconditioned with the posterior precision at θ̃.
 
-    For a Gaussian likelihood and the structures "full" and "dual" that precision is the Hessian of the objective, and
-    the first step ends at θ_*: the closed form, in observation space where there are fewer data than parameters.
+    For a Gaussian likelihood with one noise scale and the structures "full" and "dual" that precision is the Hessian of
+    the objective, and θ_* has a closed form, in observation space where there are fewer data than parameters:
+
+    .. math:: \theta_* = \tilde\theta + \Lambda^{-1} \big(J^\top (y - f)/\sigma^2
+              - \Sigma^{-1} (\tilde\theta - \mu)\big)
 
     Args:
         tolerance: Approximate distance in nats that the objective may be above its minimum.
@@ -67,7 +91,7 @@ class Newton:
         ValueError: a number that is not positive.
 
     Cost: a pass over the data with one product J v and one Jᵀ u for each iteration of conjugate gradients, and two
-    more for each step. The data are held.
+    more for each step. The data are held. The closed form passes once over the data, for any prior and noise.
     """
 
     tolerance: float = 1e-2
@@ -80,7 +104,10 @@ class Newton:
 
     def search(self, q: Gaussian, data: Data | None, start: Tensor | None) -> Search:
         """A search that begins at ``start``, by default at θ̃."""
-        return _NewtonSearch(self, LinearModel(q, data), start)
+        model = LinearModel(q, data)
+        if not _is_closed(q):
+            return _NewtonSearch(self, model, start)
+        return _RowSpace(model, q) if isinstance(q.precision.parts[0], DualPrecision) else _ClosedForm(model, q)
 
 
 class _SearchOnAll(Search):
@@ -116,6 +143,127 @@ class _SearchOnAll(Search):
             return data + first + length * rise
 
         return slope
+
+
+def _is_closed(q: Gaussian) -> bool:
+    """True if the posterior precision is the Hessian of the objective for any prior and noise."""
+    if not isinstance(q.likelihood, GaussianNoise) or torch.as_tensor(q.likelihood.scale).numel() > 1:
+        return False
+    structure = q.structure.structure
+    whole = (
+        isinstance(structure, Dual) and structure.points is None and (structure.basis is None or not structure.probes)
+    )
+    return q.fit.kind == GGN.name and q.prior.curvature is None and (whole or isinstance(structure, Full))
+
+
+class _ClosedForm(Search):
+    """θ_* by one solve, and its squared error as a quadratic function of θ.
+
+    Args:
+        model: The linear model.
+        q: A posterior whose precision is the Hessian of the objective.
+    """
+
+    def __init__(self, model: LinearModel, q: Gaussian) -> None:
+        place = model.place()
+        fitted = q.fit.likelihood
+        scores = [fitted.score(h, y) for h, (_, y) in zip(place.outputs, model.parts, strict=True)]
+        self._slope = model.transposed(scores).double()  # Jᵀ (y − f) / σ² with the noise of the fit
+        self._covered, self.theta, self._saved = model.covered, place.theta, 0.0
+
+    def improve(self, q: Gaussian, tolerance: float = 0.0) -> float:
+        space, start = q.network.space, q.network.mean.double()
+        with torch.no_grad():
+            scale = _factor(q)
+            right = scale * self._slope - self._covered(q.prior.multiply(self._covered(q.prior.apart(start)), space))
+            change = q.precision.solve(right)
+            apart = self.theta.double() - start - change
+            gap = 0.5 * float(apart @ q.precision.multiply(apart))
+            curved = (change @ right - change @ self._covered(q.prior.multiply(change, space))) / scale
+            self.theta = (start + change).to(self.theta)
+            # ‖y − f − J Δ‖² less ‖y − f‖², in variances of the noise of the fit
+            self._saved = float(2 * self._slope @ change - curved)
+        return gap
+
+    def statistics(self, q: Gaussian) -> dict[str, Tensor]:
+        errors = q.fit.statistics["squared_error"]
+        return _with_error(q, errors - self._saved * _variance(q))
+
+
+class _RowSpace(Search):
+    r"""The same in the space of the rows X of a dual posterior: no vector of all parameters is needed for the evidence.
+
+    .. math:: \min_\theta\, c \lVert \rho - X(\theta - \mu) \rVert^2 + \lVert \theta - \mu \rVert^2_{\Sigma^{-1}}
+              = c\, \rho^\top w, \qquad w = (I + c X \Sigma X^\top)^{-1} \rho, \qquad
+              \theta_* = \mu + c\, \Sigma X^\top w
+
+    with the residual ρ at θ = μ in units of the noise of the fit, and c the ratio of its variance to the present one.
+
+    Args:
+        model: The linear model.
+        q: A posterior whose precision has the rows.
+    """
+
+    def __init__(self, model: LinearModel, q: Gaussian) -> None:
+        (block,), dual = q.structure.blocks, q.structure.structure
+        assert isinstance(block, DualBlock)
+        assert isinstance(dual, Dual)
+        pairs = zip(model.place().outputs, model.parts, strict=True)
+        residual = torch.cat([(y.to(h) - h).flatten(1) for h, (_, y) in pairs]).double() / _variance(q) ** 0.5
+        own = dual.coordinates(residual.unsqueeze(0))[0]
+        apart = model.covered(q.prior.apart(q.network.mean.double()))[block.positions]
+        self._block, self._covered, self._start = block, model.covered, q.network.mean
+        self._residual = own + block.times(apart.unsqueeze(0))[0]
+        self._outside = float((residual.square().sum() - own.square().sum()).clamp(min=0))
+        self._at: Gaussian | None = None
+
+    def improve(self, q: Gaussian, tolerance: float = 0.0) -> float:
+        if self._at is q:
+            return 0.0
+        self._at = q
+        return float("inf")  # not known, and zero in the next call
+
+    def _solution(self, q: Gaussian) -> Float[Tensor, " K"]:
+        """w."""
+        (part,) = q.precision.parts
+        return torch.cholesky_solve(self._residual.unsqueeze(1), part.factor)[:, 0]  # type: ignore[attr-defined]
+
+    @property
+    def theta(self) -> Float[Tensor, " P"]:  # type: ignore[override]
+        if (q := self._at) is None:
+            return self._start
+        with torch.no_grad():
+            pulled = torch.zeros_like(self._start, dtype=torch.double)
+            pulled[self._block.positions] = _factor(q) * self._block.transposed(self._solution(q).unsqueeze(0))[0]
+            moved = self._start - q.prior.apart(self._start) + q.prior.solve(pulled, q.network.space)
+            return torch.where(self._covered(torch.ones_like(moved)) > 0, moved, self._start.double()).to(self._start)
+
+    def statistics(self, q: Gaussian) -> dict[str, Tensor]:
+        with torch.no_grad():
+            left = self._outside + self._solution(q).square().sum()
+        return _with_error(q, left.reshape(1) * _variance(q))
+
+    def evidence(self, q: Gaussian) -> Float[Tensor, ""]:
+        within = self._residual @ self._solution(q)
+        nothing = _with_error(q, torch.zeros_like(q.fit.statistics["squared_error"]))
+        misfit = _factor(q) * (self._outside + within)
+        ratio = q.precision.log_det_ratio() - q.prior.log_det_ratio()
+        return q.likelihood.log_likelihood(nothing) / q.temperature - 0.5 * (misfit + ratio)
+
+
+def _factor(q: Gaussian) -> float | Tensor:
+    """The factor of the curvature at the noise and the temperature of a posterior."""
+    return torch.as_tensor(q.likelihood.curvature_scale(q.fit.likelihood)).double() / q.temperature
+
+
+def _variance(q: Gaussian) -> Tensor:
+    """The noise variance of the fit."""
+    return torch.as_tensor(q.fit.likelihood.scale, dtype=torch.double).square()  # type: ignore[attr-defined]
+
+
+def _with_error(q: Gaussian, errors: Tensor) -> dict[str, Tensor]:
+    """The statistics of the fit with another squared error."""
+    return {**q.fit.statistics, "squared_error": errors.clamp(min=0)}
 
 
 class _NewtonSearch(_SearchOnAll):

@@ -8,20 +8,14 @@ from osculate.inverse.classical import (
     tv_reconstruction as tv_reconstruction,
 )
 from osculate.inverse.dip import DeepImagePrior as DeepImagePrior, FittedImage as FittedImage
-from osculate.inverse.evidence import (
-    Observed as Observed,
-    PredCP as PredCP,
-    log_evidence as log_evidence,
-    tune_filters as tune_filters,
-)
-from osculate.inverse.filters import FilterPrior as FilterPrior
-from osculate.inverse.image_distributions import (
+from osculate.posteriors.images import (
     DrawnImage as DrawnImage,
     GaussianImage as GaussianImage,
     ImageDistribution as ImageDistribution,
     IndependentImage as IndependentImage,
 )
-from osculate.inverse.linearised import LinearisedImage as LinearisedImage, linear_mode as linear_mode
+from osculate.inverse.image_noise import image_noise as image_noise
+from osculate.inverse.linearised import LinearisedImage as LinearisedImage
 from osculate.inverse.operators import (
     Blur as Blur,
     FromFunctions as FromFunctions,
@@ -31,15 +25,9 @@ from osculate.inverse.operators import (
     Subsampling as Subsampling,
     from_astra as from_astra,
 )
-from osculate.inverse.posterior import (
-    drawn_posterior as drawn_posterior,
-    exact_posterior as exact_posterior,
-    image_noise as image_noise,
-)
 from osculate.inverse.reconstruct import (
     ErrorBars as ErrorBars,
     ImageReconstruction as ImageReconstruction,
-    LinearisedModel as LinearisedModel,
     reconstruct as reconstruct,
     with_error_bars as with_error_bars,
 )

@@ -10,10 +10,10 @@ from torch import Tensor
 
 from osculate.checks import require_positive, require_whole
 from osculate.inverse.dip import DeepImagePrior, FittedImage
-from osculate.inverse.image_distributions import DrawnImage, IndependentImage
+from osculate.inverse.image_noise import image_noise
 from osculate.inverse.operators import LinearOperator
-from osculate.inverse.posterior import image_noise
 from osculate.networks import SkipUNet
+from osculate.posteriors.images import DrawnImage, IndependentImage
 from osculate.progress import track
 from osculate.randomness import seeded
 
@@ -111,10 +111,3 @@ def ensemble(
     mean = images.mean(0)
     spread = mean + (images - mean) * math.sqrt(members / (members - 1))
     return DrawnImage(mean, spread, image_noise(operator, fits[0].level(operator, data, noise)))
-
-
-def kernel_log_prob(draws: Float[Tensor, "S H W"], image: Float[Tensor, "H W"], bandwidth: float) -> Float[Tensor, ""]:
-    r"""Σ over pixels of log (1/S) Σ_s N(x; x_s, bandwidth²): a density of each pixel from draws, in nats."""
-    exponent = -0.5 * ((image - draws) / bandwidth).double().square()
-    constant = math.log(len(draws) * bandwidth * math.sqrt(2 * math.pi))
-    return (exponent.logsumexp(0) - constant).sum()

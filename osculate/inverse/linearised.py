@@ -1,6 +1,7 @@
-"""The image that a network shows, as a linear function of its filters."""
+"""A linearised deep image prior: the posterior of A ∘ network over its filters, and that of the image."""
 
-from collections.abc import Iterator
+import copy
+from dataclasses import dataclass
 from functools import cached_property
 
 import torch
@@ -8,120 +9,207 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from osculate.curvature.linearisation import Linearisation
-from osculate.inverse.classical import total_variation
-from osculate.inverse.dip import own_unit
+from osculate.evidence import PredCP, maximise_evidence
+from osculate.evidence.pathwise import AT_ONCE, pathwise_draws
+from osculate.inverse.dip import FittedImage
 from osculate.inverse.operators import LinearOperator
+from osculate.likelihoods import Gaussian as GaussianNoise
 from osculate.memory import even_parts
-from osculate.parameters import Network, ParameterSpace, require_deterministic_layers
+from osculate.methods.laplace import laplace
+from osculate.parameters import Network
+from osculate.posteriors import Gaussian
+from osculate.posteriors.images import DrawnImage, GaussianImage, ImageDistribution
+from osculate.priors import Filters, Prior, filters_of
 from osculate.progress import track
+from osculate.structures import Dual
 
-#: Number of directions that pass through the network at once.
-AT_ONCE = 16
+#: Default limit on the directions in data space that the evidence uses.
+RANK = 800
+#: Share of the noise variance below which the prior variance of the data counts as zero.
+NEGLIGIBLE = 0.001
+#: Largest number of evaluations of the evidence.
+EVALUATIONS = 300
 
 
+@dataclass(frozen=True)
 class LinearisedImage:
-    r"""h(θ) = f(θ̂) + J (θ − θ̂), an image (H, W), linear in some weights of its network.
+    r"""y = A h(θ) + ε with the linearised image h(θ) = f(θ̂) + J (θ − θ̂): a posterior over the filters θ of a network.
+
+    A ∘ f is a network with one datum, y, and Gaussian noise; the rest is that of any posterior with the structure
+    "dual" and the prior :class:`osculate.priors.Filters`.
 
     Args:
-        network: A function of its input (1, 1, H, W) with an image of the same shape; it is copied.
-        input: (H, W).
-        space: The weights θ.
+        operator: A.
+        data: y.
+        fitted: f(θ̂) of a deep image prior.
+        noise: σ; None for the residual of the deep image prior.
+        prior: Prior over the filters.
+        rank: Largest number of directions in data space that the evidence uses.
+        progress: Show progress bars.
 
     Raises:
-        ValueError: the network has active dropout or batch normalisation, or does not return an image of that shape.
+        ValueError: a network without filters, one that does not return an image, or whose image does not change with
+            its filters.
     """
 
-    def __init__(self, network: nn.Module, input: Float[Tensor, "H W"], space: ParameterSpace) -> None:
-        require_deterministic_layers(network)
-        self._network = Network(network, space.names)
-        self._input = input.detach().to(self._network.dtype)[None, None]
-        if self._linearisation.f.shape != self._input.shape:
-            raise ValueError(
-                f"the network maps an input {tuple(self._input.shape)} to {tuple(self._linearisation.f.shape)}, "
-                "but must return an image of the same shape."
-            )
+    operator: LinearOperator
+    data: Tensor
+    fitted: FittedImage
+    noise: float | None = None
+    prior: Prior | None = None
+    rank: int = RANK
+    progress: bool = False
 
     @cached_property
-    def _linearisation(self) -> Linearisation:
-        return Linearisation(self._network, self._input)
+    def q(self) -> Gaussian:
+        """The posterior over the filters with the given prior, at the network's own filters.
 
-    @property
-    def image(self) -> Float[Tensor, "H W"]:
-        """f(θ̂)."""
-        return self._linearisation.f[0, 0]
+        Cost: a backward pass for each direction in data space, and two more where the rank limits their number.
+        """
+        structure = Dual(basis=self._basis, probes=0 if self._complete else Dual.probes)
+        q = self._posterior(structure)
+        (part,) = q.precision.parts
+        largest = float(torch.linalg.eigvalsh(part.factor @ part.factor.mT).max()) - 1  # type: ignore[attr-defined]
+        if not largest > NEGLIGIBLE:
+            raise ValueError(
+                "the network's image does not change with its filters by as much as the noise: it is black, or "
+                "saturated at its largest value. Check scale and noise, or train for more steps."
+            )
+        return q
 
-    @property
-    def weights(self) -> Float[Tensor, " P"]:
-        """θ̂, flat."""
-        return self._network.mean
+    @cached_property
+    def penalty(self) -> PredCP:
+        """TV-PredCP with the weight of the deep image prior's penalty."""
+        return PredCP.of(self.function, self._input, self.fitted.penalty, progress=self.progress)
 
     @cached_property
     def jacobian(self) -> Float[Tensor, "D P"]:
-        """J, a row for each pixel; cached, and much larger than the image."""
-        return self.vjp(torch.eye(self.image.numel()).reshape(-1, *self.image.shape))
+        """J, a row for each pixel, much larger than the image."""
+        units = torch.eye(self.operator.pixels).to(self._input)
+        parts = even_parts(len(units), AT_ONCE)
+        tracked = track(parts, "Jacobian of the image", len(parts), self.progress)
+        return torch.cat([self._tangent.vjp(units[part].reshape(-1, *self._input.shape)) for part in tracked])
 
-    def jvp(self, tangents: Float[Tensor, "S P"]) -> Float[Tensor, "S H W"]:
-        """J v for several directions; about three forward passes each."""
-        parts = [self._linearisation.jvp(tangents[part]) for part in even_parts(len(tangents), AT_ONCE)]
-        return torch.cat(parts)[:, 0, 0]
+    def tuned(self, mode: str | Float[Tensor, " P"] = "network", predcp: bool = False) -> Gaussian:
+        """The posterior with precisions, length-scales and, if it is unknown, the noise of largest evidence.
 
-    def vjp(self, images: Float[Tensor, "S H W"]) -> Float[Tensor, "S P"]:
-        """Jᵀ u for several images; a backward pass each."""
-        return torch.cat(list(self.rows(images)))
+        Args:
+            mode: Where the evidence is taken, see :func:`osculate.maximise_evidence`.
+            predcp: Use TV-PredCP.
+        """
+        hyperprior = self.penalty if predcp and self.fitted.penalty else None
+        noise = self.noise is None
+        return maximise_evidence(self.q, mode, max_steps=EVALUATIONS, noise=noise, hyperprior=hyperprior)
 
-    def rows(
-        self, images: Float[Tensor, "V H W"], title: str = "Jacobian", progress: bool = False
-    ) -> Iterator[Float[Tensor, "v P"]]:
-        """Jᵀ u for several images in chunks, with a progress bar."""
-        parts = even_parts(len(images), AT_ONCE)
-        for part in track(parts, title, len(parts), progress):
-            yield self._linearisation.vjp(images[part][:, None, None].to(self.image))
+    def posterior(
+        self, q: Gaussian, exact: bool, floor: float, samples: int = 64, generator: torch.Generator | None = None
+    ) -> ImageDistribution:
+        r"""The posterior of the image around f(θ̂). [antoran2023dip]
+
+        .. math:: N\big(f(\hat\theta),\; J \Lambda^{-1} J^\top + \sigma_x^2 I\big)
+
+        Args:
+            q: The posterior over the filters, with its prior and noise.
+            exact: True for the whole covariance, False for draws (:func:`osculate.evidence.pathwise_draws`).
+            floor: σ_x, see :func:`image_noise`.
+            samples: Number of draws.
+            generator: Source of random numbers.
+
+        Cost: exact, D backward passes for D pixels, once, D²·P operations and D·P numbers; for each draw 10 to 30
+        iterations of conjugate gradients.
+        """
+        mean = self.fitted.image
+        if not exact:
+            drawn = pathwise_draws(q, samples, generator, progress=self.progress)
+            images = torch.cat([self._tangent.jvp(theta)[:, 0, 0] for theta in drawn])
+            return DrawnImage(mean, mean + images, floor)
+        whole = q if self._complete else self._whole.replace(prior=q.prior, likelihood=q.likelihood)
+        covariance = whole.precision.covariance(self.jacobian)
+        return GaussianImage(mean, 0.5 * (covariance + covariance.T) + floor**2 * torch.eye(len(covariance)))
+
+    @property
+    def _input(self) -> Float[Tensor, "1 1 H W"]:
+        return self.fitted.input[None, None]
+
+    @cached_property
+    def _level(self) -> float:
+        """σ of the fit."""
+        return self.fitted.level(self.operator, self.data, self.noise)
+
+    @cached_property
+    def _names(self) -> list[str]:
+        return filters_of(self.fitted.network)
+
+    @cached_property
+    def _measured(self) -> nn.Module:
+        """A ∘ f, with the parameters of the network by their own names."""
+        network = copy.deepcopy(self.fitted.network)
+        network.register_forward_hook(lambda module, inputs, image: self.operator(image[:, 0]).flatten(1))
+        return network
+
+    @cached_property
+    def function(self) -> Gaussian:
+        """The same posterior, for the image f itself in place of A f."""
+        return self.q.through(self.fitted.network, self._input)
+
+    @cached_property
+    def _tangent(self) -> Linearisation:
+        return Linearisation(self.function.network, self._input)
+
+    @property
+    def _complete(self) -> bool:
+        """True if the rank does not limit the directions in data space."""
+        return self.rank >= min(self.operator.measurements, self.operator.pixels)
+
+    @cached_property
+    def _whole(self) -> Gaussian:
+        """The posterior from all measurements, or as many combinations of them as there are pixels."""
+        few = self.operator.measurements <= self.operator.pixels
+        return self._posterior(Dual(basis=None if few else range_of(self.operator, self._input), probes=0))
+
+    def _posterior(self, structure: Dual) -> Gaussian:
+        with torch.no_grad():
+            image = self.fitted.network(self._input)
+        if image.shape != self._input.shape:
+            raise ValueError(
+                f"the network maps an input {tuple(self._input.shape)} to {tuple(image.shape)}, but must return an "
+                "image of the same shape."
+            )
+        data = self._input, self.data.to(self._input).reshape(1, -1)
+        likelihood, prior = GaussianNoise(self._level), self.prior or Filters()
+        return laplace(
+            self._measured,
+            likelihood,
+            data,
+            structure=structure,
+            prior=prior,
+            subset=self._names,
+            refine=False,
+            progress=self.progress,
+        )
+
+    @cached_property
+    def _basis(self) -> Float[Tensor, "R M"] | None:
+        """All directions in data space, a basis of the range of A, or of that of A J Σ Jᵀ Aᵀ. [halko2011]"""
+        size = self.operator.measurements
+        if size <= min(self.rank, self.operator.pixels):
+            return None
+        if self._complete:
+            return range_of(self.operator, self._input)
+        at = Linearisation(Network(self._measured, self._names), self._input)
+        space = at._network.space
+        prior = (self.prior or Filters()).bind(space)
+        generator = torch.Generator().manual_seed(0)
+        tests = torch.randn(self.rank, 1, size, generator=generator, dtype=torch.double).to(self._input)
+        parts = even_parts(len(tests), AT_ONCE)
+        sketch = [
+            at.jvp(prior.solve(at.vjp(tests[part]), space))[:, 0]
+            for part in track(parts, "directions in data space", len(parts), self.progress)
+        ]
+        return torch.linalg.qr(torch.cat(sketch).double().T).Q.T.to(self._input)
 
 
-def linear_mode(
-    linearised: LinearisedImage,
-    operator: LinearOperator,
-    data: Tensor,
-    noise: float,
-    variation: float,
-    steps: int = 1000,
-    learning_rate: float = 1e-4,
-    weight_decay: float = 1e-6,
-    progress: bool = False,
-) -> tuple[Float[Tensor, " P"], Float[Tensor, "H W"]]:
-    r"""Some steps of Adam from θ̂ down a convex function of θ. [antoran2023dip]
-
-    .. math:: \frac{1}{M} \lVert y - A h(\theta) \rVert^2 + \frac{2\sigma^2\lambda}{M} \mathrm{TV}(h(\theta))
-              + \frac{w}{2} \lVert \theta \rVert^2
-
-    w is small and the steps are short: the result is on the way to a mode, not at one.
-
-    Args:
-        linearised: h.
-        operator: A.
-        data: y.
-        noise: σ.
-        variation: λ.
-        steps: Number of steps of Adam.
-        learning_rate: Learning rate of Adam.
-        weight_decay: w, with residuals in :func:`~osculate.inverse.dip.own_unit`.
-        progress: Show a progress bar.
-
-    Returns:
-        θ, and h(θ).
-
-    Cost: two passes through the network per step.
-    """
-    start, unit = linearised.weights, own_unit(data)
-    theta = start.clone().requires_grad_()
-    optimizer = torch.optim.Adam([theta], learning_rate)
-    penalty = 2 * (noise / unit) ** 2 * variation / operator.measurements
-    for _ in track(range(steps), "evidence: linear mode", steps, progress):
-        image = (linearised.image + linearised.jvp((theta.detach() - start)[None])[0]).requires_grad_()
-        with torch.enable_grad():
-            loss = ((operator(image) - data) / unit).square().mean() + penalty * total_variation(image)
-            (slope,) = torch.autograd.grad(loss, image)
-        theta.grad = linearised.vjp(slope[None])[0] + weight_decay * theta.detach()
-        optimizer.step()
-    found = theta.detach()
-    return found, linearised.image + linearised.jvp((found - start)[None])[0]
+def range_of(operator: LinearOperator, like: Tensor) -> Float[Tensor, "R M"]:
+    """An orthonormal basis of the range of A."""
+    left, values, _ = torch.linalg.svd(operator.matrix(), full_matrices=False)
+    return left[:, values > 1e-10 * values[0]].T.to(like)

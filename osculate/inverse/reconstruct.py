@@ -2,7 +2,6 @@
 
 import warnings
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 
 import torch
 from jaxtyping import Float
@@ -11,19 +10,18 @@ from torch.nn.parameter import is_lazy
 
 from osculate.checks import require_object, require_positive, require_whole
 from osculate.inverse.dip import DeepImagePrior, FittedImage
-from osculate.inverse.evidence import RANK, Observed, PredCP, Tuned, log_evidence, tune_filters
-from osculate.inverse.filters import FilterPrior
-from osculate.inverse.image_distributions import ImageDistribution
-from osculate.inverse.linearised import LinearisedImage, linear_mode
+from osculate.inverse.image_noise import image_noise
+from osculate.inverse.linearised import RANK, LinearisedImage
 from osculate.inverse.operators import LinearOperator
 from osculate.inverse.operators._base import require_data
-from osculate.inverse.posterior import carried_back, drawn_posterior, exact_posterior, singular_values
+from osculate.posteriors import Gaussian
+from osculate.posteriors.images import ImageDistribution
+from osculate.priors import Filters, filters_of
 from osculate.progress import Clock
 from osculate.registry import choose
 
-#: The weights around which the evidence is taken; "none" keeps the initial prior.
-TUNED = ("map", "linear", "linear_tv")
-OBJECTIVES = (*TUNED, "none")
+#: Where the evidence is taken, and the name of that mode; "none" keeps the initial prior.
+OBJECTIVES = {"map": "network", "linear": "linear", "none": ""}
 POSTERIORS = ("auto", "exact", "drawn")
 #: Largest number of pixels for which the covariance of the whole image is formed by default.
 EXACT = 2048
@@ -43,16 +41,14 @@ class ErrorBars:
 
     Args:
         objective: "map" (the evidence around the network's own weights), "linear" (at the mode of the linear model: the
-            exact evidence), "linear_tv" (around weights on the way to that mode under the total-variation penalty), or
-            "none".
+            exact evidence), or "none".
         predcp: True to use a prior over the hyperparameters that favours images of low total variation, with the weight
             of the deep image prior's penalty.
         posterior: "exact" (the covariance of all pixels), "drawn" (samples by conjugate gradients), or "auto": exact
             for images of at most 2,048 pixels.
         samples: Number of draws of a drawn posterior.
-        linear_steps: Steps of Adam towards that mode, for "linear_tv".
         rank: Largest number of directions in data space that the evidence uses.
-        start: Initial prior; by default that of the network.
+        start: Initial prior over the filters; by default precision 1 and a length-scale of 0.1 pixels.
 
     Raises:
         ValueError: an unknown objective or posterior, a number that is not positive, or predcp without an objective.
@@ -63,8 +59,7 @@ class ErrorBars:
     posterior: str = "auto"
     samples: int = 64
     rank: int = RANK
-    linear_steps: int = 1000
-    start: FilterPrior | None = None
+    start: Filters | None = None
 
     def __post_init__(self) -> None:
         choose("objective", self.objective, OBJECTIVES)
@@ -73,115 +68,6 @@ class ErrorBars:
             raise ValueError("predcp is a prior for the tuning, and objective='none' tunes nothing: leave one out.")
         require_whole("samples", self.samples, 2)
         require_whole("rank", self.rank)
-        require_whole("linear_steps", self.linear_steps)
-
-
-class LinearisedModel:
-    r"""y = A h(θ) + ε with θ ~ N(0, Σ): quantities computed once for a fitted image, and shared by tunings.
-
-    Args:
-        operator: A.
-        data: y.
-        fitted: f(θ̂) of a deep image prior.
-        noise: σ; None to estimate it.
-        settings: Settings of the tuning and the posterior.
-        progress: Show progress bars.
-    """
-
-    def __init__(
-        self,
-        operator: LinearOperator,
-        data: Tensor,
-        fitted: FittedImage,
-        noise: float | None,
-        settings: ErrorBars,
-        progress: bool = False,
-    ) -> None:
-        self.operator, self.data = operator, data
-        #: λ of the deep image prior, also the weight of the prior over hyperparameters.
-        self.penalty = fitted.penalty
-        self._settings, self._progress = settings, progress
-        self.start = settings.start or FilterPrior.of(fitted.network)
-        #: Initial σ: the residual of the deep image prior, if it is unknown.
-        self.level = fitted.level(operator, data, noise)
-        self.linearised = LinearisedImage(fitted.network, fitted.input, self.start.space)
-
-    @cached_property
-    def observed(self) -> Observed:
-        """The model in data space."""
-        return Observed.of(
-            self.linearised, self.operator, self.data, self.start, self.level, self._settings.rank, self._progress
-        )
-
-    @cached_property
-    def hyper_prior(self) -> PredCP:
-        """The prior over the hyperparameters."""
-        return PredCP.of(self.linearised, self.start, self.penalty, progress=self._progress)
-
-    @cached_property
-    def _singular_values(self) -> Tensor:
-        return singular_values(self.operator)
-
-    def floor(self, level: float) -> float:
-        """σ_x, a part of every error bar: see :func:`~osculate.inverse.posterior.image_noise`.
-
-        Args:
-            level: σ.
-        """
-        return carried_back(self._singular_values, level, self.operator.pixels)
-
-    @cached_property
-    def _linear_mode(self) -> tuple[Tensor, Tensor]:
-        return linear_mode(
-            self.linearised,
-            self.operator,
-            self.data,
-            self.level,
-            self.penalty,
-            self._settings.linear_steps,
-            progress=self._progress,
-        )
-
-    def tune(self, objective: str, predcp: bool, noise: float | None) -> Tuned:
-        """Maximise the evidence.
-
-        Args:
-            objective: "map", "linear" or "linear_tv", see :class:`ErrorBars`.
-            predcp: Use the prior over the hyperparameters.
-            noise: σ, None to tune it.
-
-        Raises:
-            ValueError: an unknown objective.
-        """
-        choose("objective", objective, TUNED)
-        weights, prediction = None, None
-        if objective != "linear":
-            tv = objective == "linear_tv"
-            weights, image = self._linear_mode if tv else (self.linearised.weights, self.linearised.image)
-            prediction = self.operator(image).reshape(-1).double()
-        return tune_filters(
-            lambda prior, sigma: log_evidence(self.observed, prior, sigma, weights, prediction),
-            self.start,
-            self.level if noise is None else noise,
-            noise is not None,
-            self.hyper_prior if predcp and self.penalty else None,
-        )
-
-    def posterior(self, tuned: Tuned | None, generator: torch.Generator | None = None) -> ImageDistribution:
-        """The posterior of the image.
-
-        Args:
-            tuned: Prior and noise; None for the initial ones.
-            generator: Source of random numbers.
-        """
-        prior, level = (self.start, self.level) if tuned is None else (tuned.prior, tuned.noise)
-        floor, how = self.floor(level), self._settings
-        if how.posterior == "exact" or (how.posterior == "auto" and self.operator.pixels <= EXACT):
-            return exact_posterior(self.linearised, self.operator, prior, level, floor)
-        observed = None if tuned is None else self.observed
-        return drawn_posterior(
-            self.linearised, self.operator, prior, level, floor, observed, how.samples, generator, self._progress
-        )
 
 
 @dataclass(frozen=True)
@@ -191,19 +77,19 @@ class ImageReconstruction:
     Attributes:
         posterior: Posterior of the image; its mean is the reconstruction.
         fitted: The deep image prior, whose image has values in [0, 1] whatever the scale.
-        tuned: Prior over the filters, noise and evidence for the data divided by the scale; None if nothing was tuned.
+        weights: Posterior over the filters, with prior and noise, for the data divided by the scale.
         noise: σ of the data, given or estimated, in their units.
         seconds: Wall-clock time by stage.
     """
 
     posterior: ImageDistribution
     fitted: FittedImage = field(repr=False)
-    tuned: Tuned | None = field(repr=False)
+    weights: Gaussian = field(repr=False)
     noise: float
     seconds: dict[str, float] = field(default_factory=dict)
 
     def times(self, scale: float) -> "ImageReconstruction":
-        """The same for image and data multiplied by a factor; ``tuned`` is unchanged."""
+        """The same for image and data multiplied by a factor; ``weights`` are unchanged."""
         return replace(self, posterior=self.posterior.times(scale), noise=scale * self.noise)
 
     @property
@@ -263,7 +149,7 @@ def reconstruct(
     require_object("prior", how, DeepImagePrior)
     require_object("error_bars", bars, ErrorBars)
     if how.network is not None and bars.start is None and not any(map(is_lazy, how.network.parameters())):
-        FilterPrior.of(how.network)  # raises an error for a network without filters before the training
+        filters_of(how.network)  # raises an error for a network without filters before the training
     with torch.inference_mode(False):
         scale, noise = float(scale), None if noise is None else float(noise) / float(scale)
         data = data / scale
@@ -300,7 +186,7 @@ def with_error_bars(
     Warns of a network whose mean squared residual is more than twice the variance of the noise.
     """
     require_data(operator, data, noise)
-    how, clock, tuned = error_bars or ErrorBars(), Clock(), None
+    how, clock = error_bars or ErrorBars(), Clock()
     require_object("error_bars", how, ErrorBars)
     with torch.inference_mode(False):
         data = data.detach().clone()
@@ -311,16 +197,18 @@ def with_error_bars(
                 "is 0, so that it has no effect. Train with a penalty, or leave predcp out.",
                 stacklevel=2,
             )
-        model = LinearisedModel(operator, data, fitted, noise, how, progress)
+        image = LinearisedImage(operator, data, fitted, noise, how.start, how.rank, progress)
+        predcp = how.predcp and how.objective != "none" and bool(fitted.penalty)
+        with clock.step("Jacobian and covariances"):
+            weights, _ = image.q, image.penalty if predcp else None
         if how.objective != "none":
-            with clock.step("Jacobian and covariances"):
-                _ = model.observed, model.hyper_prior if how.predcp and fitted.penalty else None
             with clock.step("evidence"):
-                tuned = model.tune(how.objective, how.predcp, noise)
+                weights = image.tuned(OBJECTIVES[how.objective], predcp)
+        level = float(weights.likelihood.scale)  # type: ignore[attr-defined]
         with clock.step("posterior"):
-            posterior = model.posterior(tuned, torch.Generator().manual_seed(seed))
-        level = tuned.noise if tuned else model.level
-        floor = model.floor(level)
+            floor = image_noise(operator, level)
+            exact = how.posterior == "exact" or (how.posterior == "auto" and operator.pixels <= EXACT)
+            posterior = image.posterior(weights, exact, floor, how.samples, torch.Generator().manual_seed(seed))
         if floor > HIGH_FLOOR and floor**2 > 0.5 * float(posterior.variance.mean()):
             warnings.warn(
                 f"most of the error bar of every pixel, {floor:.2g} of the range of values, is the noise of the data "
@@ -328,7 +216,7 @@ def with_error_bars(
                 "is too large, or the operator blurs too much. Check the noise, or measure more.",
                 stacklevel=2,
             )
-        return ImageReconstruction(posterior, fitted, tuned, level, clock.seconds)
+        return ImageReconstruction(posterior, fitted, weights, level, clock.seconds)
 
 
 def _warn_of_misfit(misfit: float, noise: float | None, size: float) -> None:

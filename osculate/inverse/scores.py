@@ -7,8 +7,8 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.distributions import Normal
 
-from osculate.inverse.image_distributions import ImageDistribution
 from osculate.metrics import coverage
+from osculate.posteriors.images import ImageDistribution
 
 #: Levels of central intervals.
 LEVELS = tuple(round(0.05 * step, 2) for step in range(1, 20)) + (0.99,)

@@ -39,9 +39,15 @@ CONVERTED = 2**24
 def row_products(x: Float[Tensor, "K p"]) -> Float[Tensor, "K K"]:
     """X Xᵀ in double precision, positive semi-definite up to its rounding whatever the precision of X."""
     total = torch.zeros(len(x), len(x), dtype=torch.double, device=x.device)
+    recorded = x.requires_grad and torch.is_grad_enabled()
     for part in x.split(max(1, CONVERTED // max(1, len(x))), 1):
         wide = part.double()
-        total = total + wide @ wide.T
+        if recorded:
+            total = total + wide @ wide.T
+        else:
+            add_gram(total.unsqueeze(0), wide.T.unsqueeze(0))
+    if not recorded:
+        mirror(total)
     return total
 
 

@@ -11,7 +11,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from osculate.inputs import Inputs
+from osculate.curvature.plan import make_plan
+from osculate.inputs import Inputs, moved
 from osculate.likelihoods import Likelihood
 from osculate.parameters import Network
 from osculate.posteriors._base import Sampled, as_posterior
@@ -90,7 +91,7 @@ class Gaussian(Sampled):
     @property
     def differentiated(self) -> bool:
         """True if derivatives by the prior precision, the noise scale or the temperature are asked for."""
-        given = (self.prior.precision, self.temperature, getattr(self.likelihood, "scale", None))
+        given = (*self.prior.hyperparameters.values(), self.temperature, getattr(self.likelihood, "scale", None))
         return torch.is_grad_enabled() and any(isinstance(value, Tensor) and value.requires_grad for value in given)
 
     @property
@@ -123,6 +124,19 @@ class Gaussian(Sampled):
         result = replace(self, **changes)
         kept = {"refinement": self.refinement} if result.offset is not None else {}
         return result.noted(**kept, **({"tuning": self.tuning} if changes.keys() <= {"first_data", "data"} else {}))
+
+    def through(self, module: Any, x: Inputs) -> "Gaussian":
+        """The same posterior over the weights of another function of them, such as a layer or an image behind a lens.
+
+        Args:
+            module: A module with the parameters of this network, by the same names and with the same values.
+            x: Some inputs of it.
+
+        Raises:
+            ValueError: it has no parameter of one of the names.
+        """
+        network = Network(module, self.network.space.names)
+        return self.replace(fit=replace(self.fit, network=network, plan=make_plan(network, moved(x, network.device))))
 
     def noted(self, **notes: Any) -> "Gaussian":
         """The same posterior with notes on how it was made.

@@ -5,6 +5,7 @@ from collections.abc import Callable as _Callable
 from osculate.priors._base import Prior as Prior
 from osculate.priors.centred import Centred as Centred
 from osculate.priors.diagonal import Diagonal as Diagonal
+from osculate.priors.filters import Filters as Filters, filters_of as filters_of
 from osculate.priors.fan_in import fan_in as fan_in
 from osculate.priors.grouped import Grouped as Grouped
 from osculate.priors.isotropic import Isotropic as Isotropic
@@ -17,4 +18,5 @@ REGISTRY: dict[str, _Callable[..., Prior]] = {
     "layerwise": Layerwise,
     "grouped": Grouped,
     "diagonal": Diagonal,
+    "filters": Filters,
 }

@@ -36,6 +36,8 @@ class Prior(ABC):
     curvature: Any = None
     #: True if all parameters share one precision.
     isotropic: ClassVar[bool] = False
+    #: True if Σ is not diagonal, while :attr:`curvature` is None: only some structures take such a prior.
+    correlated: ClassVar[bool] = False
 
     @abstractmethod
     def bind(self, space: ParameterSpace) -> "Prior":
@@ -68,12 +70,30 @@ class Prior(ABC):
         raise ValueError(f"the precisions of {type(self).__name__} vary within parameter tensors: use totals.")
 
     def require_structure(self, curvature: Any) -> None:
-        """Raise ValueError if the prior has a curvature that cannot be added to this one; a diagonal prior has none."""
+        """Raise ValueError if the structure of a curvature cannot take this prior; every one takes a diagonal prior."""
 
     @property
     def diagonal(self) -> "Prior":
-        """The diagonal part of the precision, as a prior without a mean."""
+        """The prior without its mean, and without the curvature of an earlier posterior."""
         return self
+
+    @property
+    def hyperparameters(self) -> dict[str, Tensor]:
+        """The tensors that the evidence can choose, by name: the precision first."""
+        return {"precision": self.precision}
+
+    def with_hyperparameters(self, values: Mapping[str, Tensor]) -> "Prior":
+        """The same prior with other values of :attr:`hyperparameters`."""
+        return self.with_precision(values["precision"])
+
+    def class_weights(self) -> list[Float[Tensor, " E"]]:
+        """w of each group, for Σ = Σ_g Σ_c w_gc D_gc with fixed matrices D; one class, 1/δ, without correlations."""
+        return [1 / value.double().reshape(1) for value in self.precision.reshape(-1)]
+
+    def class_diagonals(self, rows: Float[Tensor, "K P"], space: ParameterSpace) -> list[Float[Tensor, "E K"]]:
+        """The diagonals of x D xᵀ for rows x, by group and class of :meth:`class_weights`."""
+        each = torch.stack([self.totals(row, space).reshape(-1) for row in rows.double().square()])
+        return [column.unsqueeze(0) for column in each.T]
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -135,7 +155,7 @@ class Prior(ABC):
     def log_prob(self, parameters: Mapping[str, Tensor]) -> Float[Tensor, ""]:
         """The exact log density of these named parameters, with all constants."""
         space = ParameterSpace.of(parameters)
-        if self.mean is not None:
+        if self.mean is not None or self.correlated:
             bound = self.bind(space)
             apart = bound.apart(space.flatten(parameters))
             square = (apart * bound.multiply(apart, space)).sum()

@@ -36,9 +36,42 @@ class Centred(Prior):
         return self.inner.isotropic
 
     @property
+    def correlated(self) -> bool:  # type: ignore[override]
+        """True if the other prior is."""
+        return self.inner.correlated
+
+    @property
     def diagonal(self) -> Prior:
         """The other prior."""
         return self.inner
+
+    @property
+    def hyperparameters(self) -> dict[str, Tensor]:
+        return self.inner.hyperparameters
+
+    def with_hyperparameters(self, values: Mapping[str, Tensor]) -> "Centred":
+        return Centred(self.inner.with_hyperparameters(values), self.mean)
+
+    def require_structure(self, curvature: Any) -> None:
+        self.inner.require_structure(curvature)
+
+    def class_weights(self) -> list[Float[Tensor, " E"]]:
+        return self.inner.class_weights()
+
+    def class_diagonals(self, rows: Float[Tensor, "K P"], space: ParameterSpace) -> list[Float[Tensor, "E K"]]:
+        return self.inner.class_diagonals(rows, space)
+
+    def multiply(self, v: Float[Tensor, "*S P"], space: ParameterSpace) -> Float[Tensor, "*S P"]:
+        return self.inner.multiply(v, space)
+
+    def solve(self, v: Float[Tensor, "*S P"], space: ParameterSpace) -> Float[Tensor, "*S P"]:
+        return self.inner.solve(v, space)
+
+    def colour(self, z: Float[Tensor, "*S P"], space: ParameterSpace) -> Float[Tensor, "*S P"]:
+        return self.inner.colour(z, space)
+
+    def log_det_ratio(self) -> Float[Tensor, ""] | float:
+        return self.inner.log_det_ratio()
 
     def bind(self, space: ParameterSpace) -> "Centred":
         return Centred(self.inner.bind(space), _flat(self.mean, space))

@@ -15,13 +15,13 @@ from torch import Tensor
 
 from osculate.curvature.columns import Hessian
 from osculate.curvature.engine import Observation, Piece
-from osculate.curvature.forms import AnyForm, Unit
+from osculate.curvature.forms import AnyForm, Dense, Unit
 from osculate.curvature.plan import BlockSpec
 from osculate.inputs import Inputs
 from osculate.parameters import ParameterSpace
 from osculate.priors import Prior
 from osculate.randomness import drawn_on
-from osculate.structures.blocks import Block, Delta, Joint, Precision
+from osculate.structures.blocks import Block, Correlated, Delta, Joint, Precision
 from osculate.structures.blocks.hessian import add_hessian
 
 
@@ -165,6 +165,15 @@ class Curvature:
         """scale · G + Σ⁻¹ with the precision Σ⁻¹ of the prior, factorised."""
         if prior.curvature is not None:
             return self.scaled(scale).combined(prior.curvature).precision(1.0, prior.diagonal)
+        if prior.correlated:
+            prior.require_structure(self)
+            own, vector = prior.diagonal, prior.vector(self.space)
+            deltas = [
+                Delta(partial(vector.__getitem__, b.positions), correlated=Correlated(own, self.space, b.positions))
+                for b in self.blocks
+            ]
+            parts = [block.precision(scale, delta) for block, delta in zip(self.blocks, deltas, strict=True)]
+            return self.structure.precision_class(tuple(parts), self)
         by_tensor = prior.per_tensor(self.space)
         if by_tensor is not None:
             return self.precision_by_tensor(scale, by_tensor, prior.isotropic)
@@ -284,6 +293,16 @@ class PosteriorPrecision:
         terms = (part.contract(p, events) for part, p in zip(self.parts, projected, strict=True) if p is not None)
         return reduce(torch.add, terms)
 
+    def covariance(self, rows: Float[Tensor, "K P"]) -> Float[Tensor, "K K"]:
+        """x Λ⁻¹ xᵀ for rows x in the order of θ, in double precision."""
+        forms = {}
+        for number, spec in enumerate(self.curvature.specs):
+            place = spec.positions.reshape(-1)
+            start, size = int(place[0]), len(place)
+            whole = bool((place == torch.arange(start, start + size, device=place.device)).all())
+            forms[number] = Dense((rows[:, start : start + size] if whole else rows[:, place]).unsqueeze(1))
+        return self.covariance_of_rows(forms)
+
     def covariance_of_rows(self, forms: Mapping[int, AnyForm]) -> Float[Tensor, "K K"]:
         """J Λ⁻¹ Jᵀ over all rows of all data together, K = N·V ordered by datum; one block at a time."""
         each = zip(self.parts, self.curvature.by_block(forms), strict=True)
@@ -316,6 +335,8 @@ class Structure(ABC):
     averages: ClassVar[bool] = False
     #: True if one matrix holds all parameters, so that it couples layers.
     joint: ClassVar[bool] = False
+    #: True if it takes a prior with correlations between parameters.
+    takes_correlations: ClassVar[bool] = False
     #: The class of its posterior precisions.
     precision_class: ClassVar[type[PosteriorPrecision]] = PosteriorPrecision
     #: The reason why a file cannot hold a posterior with this structure; empty if it can.

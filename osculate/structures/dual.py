@@ -1,19 +1,22 @@
 """The posterior in function space: the matrix by its rows, for fewer data than parameters."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
+from osculate.curvature.columns import GGN, Directions
 from osculate.curvature.engine import Observation, Piece
 from osculate.curvature.plan import BlockSpec
 from osculate.inputs import take
+from osculate.likelihoods import Gaussian
 from osculate.memory import free, readable
 from osculate.parameters import ParameterSpace
 from osculate.registry import choose
 from osculate.structures._base import Curvature, Structure, outputs_of
-from osculate.structures.blocks import Draw, DualBlock, Joint, Rows
+from osculate.structures.blocks import Draw, DualBlock, Joint, Others, Rows
 
 #: Number of K × K matrices in double precision that a posterior holds at once.
 MATRICES = 4
@@ -46,9 +49,15 @@ class Dual(Structure):
         approximation: "nystrom" or "subset", where ``points`` is given.
         seed: Seed of the random choice.
         limit: The largest number of rows (or of parameters, where these are fewer) that is accepted.
+        basis: Orthonormal directions (R, C) in the space of the C outputs of a datum, whose rows are kept, for a
+            datum with very many outputs and Gaussian noise; by default all outputs. All other directions count in the
+            log determinant, by their mean prior variance: it is then not too small, as neither dropping correlations
+            nor averaging variances lowers it. Variances do not use them.
+        probes: Number of random vectors that estimate that mean; 0 if the basis spans the range of the outputs.
 
     Raises:
-        ValueError: a number that is not positive, or an unknown approximation.
+        ValueError: a number that is not positive, an unknown approximation, or a basis for a subset of the data.
+        TypeError: on fitting, a basis for another likelihood than ``Gaussian``.
 
     Cost: the columns of an exact fit; K² memory and K³/3 operations for each prior, beside the rows: K·P numbers, or
     R·(N·I + K·O) for a layer from I to O features that is used at R positions. A variance takes the products with all
@@ -65,13 +74,18 @@ class Dual(Structure):
     name: ClassVar[str] = "dual"
     joint: ClassVar[bool] = True
     entrywise: ClassVar[bool] = True
+    takes_correlations: ClassVar[bool] = True
     points: int | None = None
     approximation: str = "nystrom"
     seed: int = 0
     limit: int = 20_000
+    basis: Tensor | None = field(default=None, compare=False, repr=False)
+    probes: int = 32
 
     def __post_init__(self) -> None:
         choose("approximation", self.approximation, ("nystrom", "subset"))
+        if self.basis is not None and self.points is not None:
+            raise ValueError("Dual takes a basis of the outputs or a number of data (points), not both.")
         for name in ("points", "limit"):
             if (value := getattr(self, name)) is not None and value < 1:
                 raise ValueError(f"Dual needs a positive {name}, got {name}={value}.")
@@ -97,8 +111,33 @@ class Dual(Structure):
         draw = None
         if self.points is not None:
             draw = Draw(self.points, torch.Generator().manual_seed(self.seed), self.approximation == "nystrom")
-        block = DualBlock(positions, owners, tuple(rows for part in parts for rows in part.rows), [], {}, draw)
+        others = None
+        if self.basis is not None and self.probes:
+            others = Others(self.basis.shape[1] - self.basis.shape[0], self.probes)
+        block = DualBlock(positions, owners, tuple(rows for part in parts for rows in part.rows), [], {}, draw, others)
         return Curvature(self, (block,), specs, space)
+
+    def coordinates(self, u: Float[Tensor, "S N C"]) -> Float[Tensor, "S K"]:
+        """Output vectors, projected onto the basis, in the order of the rows; for Gaussian noise of one scale."""
+        projected = u if self.basis is None else u @ self.basis.to(u).T
+        return projected.transpose(1, 2).flatten(1)
+
+    def _columns(self, observation: Observation) -> Observation:
+        """The batch with the columns of the basis, and of the random vectors orthogonal to it."""
+        if self.basis is None:
+            return observation
+        if not isinstance(observation.likelihood, Gaussian) or not isinstance(observation.kind, GGN):
+            raise TypeError(
+                f"Dual(basis=…) needs Gaussian noise and curvature='ggn', got {type(observation.likelihood).__name__} "
+                f"and {observation.kind.name!r}: leave the basis out."
+            )
+        vectors, beyond = self.basis, self.basis.shape[1] - self.basis.shape[0]
+        if self.probes:
+            generator = torch.Generator().manual_seed(self.seed + 1)
+            random = torch.randn(self.probes, vectors.shape[1], generator=generator, dtype=torch.double).to(vectors)
+            random = random - random @ vectors.T @ vectors
+            vectors = torch.cat([vectors, random / beyond**0.5])
+        return replace(observation, kind=Directions(vectors))
 
     def add(self, curvature: Curvature, observation: Observation, pass_index: int = 0) -> Tensor:
         """Keep the rows of a batch, or of a random subset of it, or project them onto the kept rows."""
@@ -116,6 +155,7 @@ class Dual(Structure):
         def project(piece: Piece) -> None:
             block.add_projected(*curvature.by_block(piece.forms))
 
+        observation = self._columns(observation)
         if pass_index or block.draw is None:
             return outputs_of(observation.pieces(), project if pass_index else keep)
         o = observation

@@ -23,6 +23,7 @@ class Full(Structure):
     joint: ClassVar[bool] = True
     averages: ClassVar[bool] = True
     entrywise: ClassVar[bool] = True
+    takes_correlations: ClassVar[bool] = True
     limit: int = 20_000
 
     def block(self, spec: BlockSpec, dtype: torch.dtype, device: torch.device) -> Block:

@@ -191,6 +191,11 @@ class _Product(torch.autograd.Function):
         _, ctx.operator, ctx.transposed = inputs  # type: ignore[attr-defined]
 
     @staticmethod
+    def vmap(info: Any, in_dims: tuple, flat: Tensor, operator: LinearOperator, transposed: bool) -> tuple[Tensor, int]:
+        rows = flat.movedim(in_dims[0], 0)
+        return _Product.apply(rows.flatten(0, 1), operator, transposed).unflatten(0, rows.shape[:2]), 0
+
+    @staticmethod
     def backward(ctx: object, gradient: Tensor) -> tuple[Tensor, None, None]:
         return _Product.apply(gradient, ctx.operator, not ctx.transposed), None, None  # type: ignore[attr-defined]
 

@@ -13,6 +13,7 @@ from torch import Tensor
 from osculate.curvature.forms import AnyForm, Dense, Form, Outer
 from osculate.inputs import Inputs
 from osculate.linalg import row_products
+from osculate.parameters import ParameterSpace
 
 
 class Block(ABC):
@@ -122,25 +123,84 @@ def _columns(form: AnyForm) -> Float[Tensor, "V N *p"]:
 
 
 @dataclass(frozen=True, eq=False)
+class Correlated:
+    """A prior whose covariance Σ is not diagonal, for vectors (S, p) in the order of a block of all parameters.
+
+    Attributes:
+        prior: The prior.
+        space: All parameters.
+        positions: Index of each entry of the block in θ.
+    """
+
+    prior: Any
+    space: ParameterSpace
+    positions: Int[Tensor, " p"]
+
+    @cached_property
+    def _runs(self) -> tuple[list[slice], list[slice]]:
+        """Slices of neighbours in the block that are neighbours in θ, in the order of θ, and the other way round."""
+        return _runs(self.positions.argsort()), _runs(self.positions)
+
+    def ordered(self, v: Float[Tensor, "S p"]) -> Float[Tensor, "S P"]:
+        """Vectors in the order of θ."""
+        return _joined(v, self._runs[0])
+
+    def apply(self, verb: str, v: Float[Tensor, "S p"]) -> Float[Tensor, "S p"]:
+        """An operator of the prior, by the name of its method."""
+        return _joined(getattr(self.prior, verb)(self.ordered(v), self.space), self._runs[1])
+
+
+def _runs(index: Int[Tensor, " p"]) -> list[slice]:
+    """An index as slices of consecutive numbers: copies of whole tensors, where a gather takes each entry alone."""
+    breaks = (index.diff() != 1).nonzero().squeeze(-1) + 1
+    return [slice(int(run[0]), int(run[-1]) + 1) for run in index.tensor_split(breaks.cpu())]
+
+
+def _joined(v: Float[Tensor, "S p"], runs: list[slice]) -> Float[Tensor, "S p"]:
+    return v if len(runs) == 1 else torch.cat([v[..., run] for run in runs], -1)
+
+
+@dataclass(frozen=True, eq=False)
 class Delta:
-    """The prior precisions of one block: one for each parameter, and by tensor if they are constant within it.
+    """The prior of one block: a precision for each parameter, and by tensor if they are constant within it.
+
+    For vectors (S, p) it is an operator: :meth:`multiply` (Σ⁻¹ v), :meth:`solve` (Σ v), :meth:`colour` (Σ^{1/2} v) and
+    :meth:`coloured`, its transpose.
 
     Attributes:
         spread: Function that returns δ of each parameter, in the order of the block; called on demand.
         weight: δ of the weight, None where it varies within it.
         bias: δ of the bias, None if there is none, or if it equals that of the weight by construction.
         by_tensor: δ of each parameter tensor of the network, None where it varies within one.
+        correlated: The prior if its parameters are correlated; δ is then 1/Σ_pp.
     """
 
     spread: Callable[[], Float[Tensor, " p"]]
     weight: Float[Tensor, ""] | None = None
     bias: Float[Tensor, ""] | None = None
     by_tensor: Float[Tensor, " T"] | None = None
+    correlated: Correlated | None = None
 
     @cached_property
     def vector(self) -> Float[Tensor, " p"]:
         """δ of each parameter."""
         return self.spread()
+
+    def multiply(self, v: Float[Tensor, "S p"]) -> Float[Tensor, "S p"]:
+        """Σ⁻¹ v."""
+        return v * self.vector.to(v) if self.correlated is None else self.correlated.apply("multiply", v)
+
+    def solve(self, v: Float[Tensor, "S p"]) -> Float[Tensor, "S p"]:
+        """Σ v."""
+        return v / self.vector.to(v) if self.correlated is None else self.correlated.apply("solve", v)
+
+    def colour(self, v: Float[Tensor, "S p"]) -> Float[Tensor, "S p"]:
+        """Σ^{1/2} v."""
+        return v / self.vector.to(v).sqrt() if self.correlated is None else self.correlated.apply("colour", v)
+
+    def coloured(self, v: Float[Tensor, "S p"]) -> Float[Tensor, "S p"]:
+        """The transpose of :meth:`colour`."""
+        return v / self.vector.to(v).sqrt() if self.correlated is None else self.correlated.apply("coloured", v)
 
 
 class Precision(ABC):

@@ -45,11 +45,12 @@ class DenseBlock(Block):
     def precision(self, scale: Float[Tensor, ""] | float, delta: Delta) -> "DensePrecision":
         size = delta.vector.double().to(self.matrix.device).sqrt()
         eye = torch.eye(len(size), dtype=size.dtype, device=size.device)
-        matrix = scale * self.matrix / size / size.unsqueeze(1) + eye
+        prior = eye if delta.correlated is None else delta.multiply(eye) / size / size.unsqueeze(1)
+        matrix = scale * self.matrix / size / size.unsqueeze(1) + prior
         factor, info = torch.linalg.cholesky_ex(matrix)
         if bool(info) or not bool(factor.diagonal().isfinite().all()):  # rounding exceeds a vague prior
-            factor = cholesky(scale * self._clamped / size / size.unsqueeze(1) + eye)
-        return DensePrecision(factor, size)
+            factor = cholesky(scale * self._clamped / size / size.unsqueeze(1) + prior)
+        return DensePrecision(factor, size, None if delta.correlated is None else prior)
 
     @cached_property
     def _clamped(self) -> Float[Tensor, "p p"]:
@@ -63,15 +64,17 @@ class DenseBlock(Block):
 
 @dataclass(frozen=True, eq=False)
 class DensePrecision(Precision):
-    """Λ = δ^{1/2} B δ^{1/2} with B = I + δ^{-1/2} scale · G δ^{-1/2} = L Lᵀ, in double precision.
+    """Λ = δ^{1/2} B δ^{1/2} with B = δ^{-1/2} (Σ⁻¹ + scale · G) δ^{-1/2} = L Lᵀ, in double precision.
 
     Attributes:
         relative: L.
         size: δ^{1/2}.
+        prior: δ^{-1/2} Σ⁻¹ δ^{-1/2}, None if it is I.
     """
 
     relative: Float[Tensor, "p p"]
     size: Float[Tensor, " p"]
+    prior: Float[Tensor, "p p"] | None = None
 
     @cached_property
     def factor(self) -> Float[Tensor, "p p"]:
@@ -82,7 +85,8 @@ class DensePrecision(Precision):
         return 2 * self.relative.diagonal().log().sum()
 
     def effective_parameters(self) -> Float[Tensor, " p"]:
-        return 1 - torch.cholesky_inverse(self.relative).diagonal()
+        inverse = torch.cholesky_inverse(self.relative)
+        return 1 - (inverse.diagonal() if self.prior is None else (inverse * self.prior).sum(1))
 
     def multiply(self, v: Float[Tensor, "S p"]) -> Float[Tensor, "S p"]:
         return (v.double() @ self.factor @ self.factor.T).to(v.dtype)

@@ -55,6 +55,32 @@ class Draw:
         return old, new.nonzero().squeeze(-1)
 
 
+@dataclass(eq=False)
+class Others:
+    """Directions of the outputs without rows of their own, which share their mean prior variance.
+
+    Attributes:
+        count: Number of directions of each datum.
+        probes: Number of random vectors among them, the last columns of a fit.
+        rows: The rows of these vectors, whose mean square is that of a direction; empty before the fit ends.
+    """
+
+    count: int
+    probes: int
+    rows: Float[Tensor, "T p"] = field(default_factory=lambda: torch.zeros(0, 0))
+    _classes: dict[Any, Tensor] = field(default_factory=dict, repr=False)
+
+    def variance(self, delta: Delta) -> Float[Tensor, ""]:
+        """The mean of x Σ xᵀ over these directions; differentiable."""
+        if (correlated := delta.correlated) is None:
+            return (self.rows.double().square() / delta.vector.to(self.rows.device).double()).sum(1).mean()
+        key = correlated.prior.blocks
+        if key not in self._classes:
+            found = correlated.prior.class_diagonals(correlated.ordered(self.rows), correlated.space)
+            self._classes[key] = torch.cat(found).mean(1)
+        return torch.cat(correlated.prior.class_weights()) @ self._classes[key]
+
+
 @dataclass(frozen=True, eq=False)
 class DualBlock(Block):
     r"""G = Xᵀ Cᵀ C X with K rows X, those of all data or of some, and a small matrix C, omitted if it is the identity.
@@ -65,6 +91,7 @@ class DualBlock(Block):
         sizes: V and N of each addition, until the first pass ends.
         mix: C under the key "mix", or empty.
         draw: The choice of data, None if all are kept.
+        others: The directions of the outputs that the rows leave out, None if there are none.
     """
 
     whole_rows: ClassVar[bool] = True
@@ -74,6 +101,7 @@ class DualBlock(Block):
     sizes: list[tuple[int, int]]
     mix: dict[str, Float[Tensor, "k K"]]
     draw: Draw | None
+    others: Others | None = None
 
     def together(self, joint: Joint) -> Joint:
         return joint
@@ -93,6 +121,11 @@ class DualBlock(Block):
         for rows in self.rows:
             rows.finish(self.sizes)
         self.sizes.clear()
+        if (others := self.others) is not None:
+            own = self.count[0] - others.probes
+            others.rows = self.dense_rows([rows.columns(slice(own, None)) for rows in self.rows])
+            for rows in self.rows:
+                rows.packs[:] = [rows.columns(slice(own))] if rows.packs else []
         if draw is None:
             return
         if not draw.projects:
@@ -257,9 +290,31 @@ class DualBlock(Block):
         ]
         return torch.stack(terms).sum(0)
 
+    def dense_rows(self, packs: list[Pack | None]) -> Float[Tensor, "K p"]:
+        """The rows themselves, of this block or of other data."""
+        v, n = size(next(pack for pack in packs if pack))
+        parts = [
+            rows.unpacked(pack).rows().reshape(v * n, -1)
+            if pack
+            else torch.zeros(v * n, prod(rows.shape), dtype=self.dtype, device=self.positions.device)
+            for rows, pack in zip(self.rows, packs, strict=True)
+        ]
+        return parts[0] if len(parts) == 1 else torch.cat(parts, 1)
+
+    @cached_property
+    def _class_products(self) -> dict[Any, Float[Tensor, "E K K"]]:
+        """X D Xᵀ for the fixed matrices D of a prior with correlations, by its blocks."""
+        return {}
+
     def gram(self, delta: Delta) -> Float[Tensor, "K K"]:
-        """X diag(δ)⁻¹ Xᵀ."""
+        """X Σ Xᵀ."""
         v, n = self.count
+        if (correlated := delta.correlated) is not None:
+            kept, key = self._class_products, correlated.prior.blocks
+            if key not in kept:
+                kept[key] = correlated.prior.class_products(correlated.ordered(self.dense_rows(self.packs)))
+            weights = torch.cat(correlated.prior.class_weights()).to(kept[key])
+            return (weights @ kept[key].flatten(1)).reshape(v * n, v * n)
         total = torch.zeros(v * n, v * n, dtype=torch.double, device=self.positions.device)
         if delta.by_tensor is None:
             return self.kernel(self.packs, self.packs, 1 / delta.vector.double(), False)
@@ -272,7 +327,7 @@ class DualBlock(Block):
     def _primal(self) -> DenseBlock | None:
         """The matrix itself if it is smaller than the Gram matrix of the rows, else None."""
         v, n = self.count
-        if v * n <= len(self.positions) or self.mix:
+        if v * n <= len(self.positions) or self.mix or self.others is not None:
             return None
         block = DenseBlock.zero(self.positions, self.dtype, self.positions.device)
         step = max(1, ENTRIES // (v * len(self.positions)))
@@ -304,6 +359,7 @@ class DualPrecision(Precision):
     .. math:: x^\top \Lambda^{-1} y = x^\top D^{-1} y - (\hat X D^{-1/2} x)^\top (I + \hat X \hat X^\top)^{-1}
               (\hat X D^{-1/2} y)
 
+    D is diagonal, or the precision Σ⁻¹ of a prior with correlations, of which D^{-1/2} is then a Cholesky factor.
     Differences are taken in double precision, which leaves half of the digits for data that outweigh the prior by 10⁸.
     """
 
@@ -316,26 +372,38 @@ class DualPrecision(Precision):
         return self.delta.vector.to(self.block.positions.device).double()
 
     @cached_property
+    def _rows(self) -> tuple[Float[Tensor, "K p"], Float[Tensor, "K p"]]:
+        """X and X Σ, for a prior with correlations."""
+        rows = self.block.dense_rows(self.block.packs).double()
+        return rows, self.delta.solve(rows)
+
+    @cached_property
     def _gram(self) -> Float[Tensor, "k k"]:
         """X̂ X̂ᵀ."""
         return self.scale * self.block.mixed(self.block.mixed(self.block.gram(self.delta)).mT)
 
     @cached_property
-    def _cholesky(self) -> Float[Tensor, "k k"]:
+    def factor(self) -> Float[Tensor, "k k"]:
         """L."""
         return cholesky(self._gram + torch.eye(len(self._gram)).to(self._gram))
 
     @cached_property
     def _weights(self) -> Float[Tensor, "K K"]:
         """scale · Cᵀ (I + X̂ X̂ᵀ)⁻¹ C, so that D − D Λ⁻¹ D = Xᵀ times this times X."""
-        inverse = torch.cholesky_inverse(self._cholesky)
+        inverse = torch.cholesky_inverse(self.factor)
         return self.scale * self.block.unmixed(self.block.unmixed(inverse).mT)
 
     def log_det_ratio(self) -> Float[Tensor, ""]:
-        return 2 * self._cholesky.diagonal().log().sum()
+        total = 2 * self.factor.diagonal().log().sum()
+        if (others := self.block.others) is not None:
+            total = total + others.count * torch.log1p(self.scale * others.variance(self.delta).to(total))
+        return total if self.delta.correlated is None else total + self.delta.correlated.prior.log_det_ratio()
 
     def effective_parameters(self) -> Float[Tensor, " p"]:
-        return self.block.diagonal(self._weights) / self._vector
+        if self.delta.correlated is None:
+            return self.block.diagonal(self._weights) / self._vector
+        rows, coloured = self._rows
+        return ((self._weights @ rows) * coloured).sum(0)
 
     def effective_parameters_by_tensor(self, split: Callable[[Tensor], list[Tensor]]) -> list[Float[Tensor, ""]]:
         if self.delta.by_tensor is None:
@@ -350,17 +418,16 @@ class DualPrecision(Precision):
 
     def multiply(self, v: Float[Tensor, "S p"]) -> Float[Tensor, "S p"]:
         u = v.double()
-        return (self._vector * u + self.scale * self.block.transposed(self.block.times(u))).to(v.dtype)
+        return (self.delta.multiply(u) + self.scale * self.block.transposed(self.block.times(u))).to(v.dtype)
 
     def _without(self, u: Float[Tensor, "S p"], matrix: Callable[[Tensor], Tensor]) -> Float[Tensor, "S p"]:
         """u − X̂ᵀ matrix(X̂ u)."""
-        root = self._vector.sqrt()
-        return u - self.scale * self.block.transposed(matrix(self.block.times(u / root))) / root
+        explained = self.block.transposed(matrix(self.block.times(self.delta.colour(u))))
+        return u - self.scale * self.delta.coloured(explained)
 
     def solve(self, v: Float[Tensor, "S p"]) -> Float[Tensor, "S p"]:
-        root = self._vector.sqrt()
-        u = self._without(v.double() / root, lambda c: torch.cholesky_solve(c.T, self._cholesky).T)
-        return (u / root).to(v.dtype)
+        u = self._without(self.delta.coloured(v.double()), lambda c: torch.cholesky_solve(c.T, self.factor).T)
+        return self.delta.colour(u).to(v.dtype)
 
     @cached_property
     def _root(self) -> Float[Tensor, "k k"]:
@@ -368,19 +435,43 @@ class DualPrecision(Precision):
         return damping(self._gram)
 
     def colour(self, z: Float[Tensor, "S p"]) -> Float[Tensor, "S p"]:
-        return (self._without(z.double(), lambda c: c @ self._root) / self._vector.sqrt()).to(z.dtype)
+        return self.delta.colour(self._without(z.double(), lambda c: c @ self._root)).to(z.dtype)
 
     def whiten(self, v: Float[Tensor, "S p"]) -> Float[Tensor, "S p"]:
-        return self._without(v.double() / self._vector.sqrt(), lambda c: c @ self._root).to(v.dtype)
+        return self._without(self.delta.coloured(v.double()), lambda c: c @ self._root).to(v.dtype)
 
     def variance(self) -> Float[Tensor, " p"]:
+        if self.delta.correlated is not None:
+            _, coloured = self._rows
+            left = 1 / self._vector - ((self._weights @ coloured) * coloured).sum(0)
+            return left.clamp(min=torch.finfo(torch.double).eps / self._vector).to(self.block.dtype)
         left = (1 - self.effective_parameters()).clamp(min=torch.finfo(torch.double).eps)
         return (left / self._vector).to(self.block.dtype)
 
-    def _halves(self, packs: list[Pack | None]) -> Float[Tensor, "L k"]:
-        """L⁻¹ X̂ D^{-1/2} x for the rows x of some data."""
-        right = self.block.mixed(self.block.kernel(packs, self.block.packs, 1 / self._vector, self._separable))
-        return torch.linalg.solve_triangular(self._cholesky, self.scale.sqrt() * right.T, upper=False).T
+    def _halves(self, cross: Float[Tensor, "L K"]) -> Float[Tensor, "L k"]:
+        """L⁻¹ X̂ Σ^{1/2} x for rows x, from x Σ Xᵀ."""
+        right = self.scale.sqrt() * self.block.mixed(cross).T
+        return torch.linalg.solve_triangular(self.factor, right, upper=False).T
+
+    def _cross(self, packs: list[Pack | None]) -> Float[Tensor, "L K"]:
+        """x Σ Xᵀ for the rows x of some data."""
+        if self.delta.correlated is None:
+            return self.block.kernel(packs, self.block.packs, 1 / self._vector, self._separable)
+        return self.block.times(self.delta.solve(self.block.dense_rows(packs).double()))
+
+    def _own(self, packs: list[Pack | None], events: int) -> Float[Tensor, "N T E E"]:
+        """The blocks of x Σ xᵀ."""
+        if self.delta.correlated is None:
+            return self.block.own_kernel(packs, 1 / self._vector, self._separable, events)
+        rows = self.delta.coloured(self.block.dense_rows(packs).double())
+        return grams(rows.unflatten(0, size(next(pack for pack in packs if pack))), events)
+
+    def _kernels(self, packs: list[Pack | None]) -> tuple[Float[Tensor, "L L"], Float[Tensor, "L K"]]:
+        """x Σ xᵀ and x Σ Xᵀ."""
+        if (correlated := self.delta.correlated) is None:
+            return self.block.kernel(packs, packs, 1 / self._vector, self._separable), self._cross(packs)
+        rows = (correlated.ordered(self.block.dense_rows(each)) for each in (packs, self.block.packs))
+        return correlated.prior.products(*rows)
 
     @property
     def _separable(self) -> bool:
@@ -391,8 +482,8 @@ class DualPrecision(Precision):
         step, parts = max(1, ENTRIES // max(1, v * len(self._gram))), []
         for part in even_parts(n, step):
             packs = [None if pack is None else pick(pack, part) for pack in projected]
-            own = self.block.own_kernel(packs, 1 / self._vector, self._separable, events)
-            left = own - grams(self._halves(packs).unflatten(0, (v, -1)), events)
+            own = self._own(packs, events)
+            left = own - grams(self._halves(self._cross(packs)).unflatten(0, (v, -1)), events)
             floor = torch.finfo(torch.double).eps * own.diagonal(dim1=-2, dim2=-1)
             lift = (floor - left.diagonal(dim1=-2, dim2=-1)).clamp(min=0)  # rounding may leave small negative values
             parts.append(left + lift.diag_embed())
@@ -400,7 +491,8 @@ class DualPrecision(Precision):
 
     def covariance(self, form: Joint) -> Float[Tensor, "K K"]:  # type: ignore[override]
         packs = self.block.packed(form)
-        halves = self._halves(packs)
-        left = self.block.kernel(packs, packs, 1 / self._vector, self._separable) - halves @ halves.T
+        own, cross = self._kernels(packs)
+        halves = self._halves(cross)
+        left = own - halves @ halves.T
         v, n = size(next(pack for pack in packs if pack))
         return left.reshape(v, n, v, n).permute(1, 0, 3, 2).reshape(v * n, v * n)

@@ -78,6 +78,10 @@ class Rows:
         """All rows, after :meth:`finish`."""
         return self.packs[0] if self.packs else {}
 
+    def columns(self, part: slice) -> Pack:
+        """Some columns of all rows, after :meth:`finish`."""
+        return {name: value[part] if name in ("g", "j") else value for name, value in self.pack.items()}
+
     def append(self, form: AnyForm | None) -> None:
         """Keep the rows of some data: as factors if these take less memory, as they do for few positions."""
         if form is None:
