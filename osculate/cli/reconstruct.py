@@ -73,7 +73,7 @@ class ErrorBarOptions:
     """The error bars.
 
     Args:
-        objective: Kind of evidence: map (around the network's own weights), linear (exact), linear_tv, or none.
+        objective: Kind of evidence: map (around the network's own weights), linear (exact), or none.
         predcp: Add TV-PredCP, a prior over the hyperparameters that expects images of low total variation.
         posterior: Exact, drawn (by conjugate gradients), or auto, exact up to 2,048 pixels.
         samples: Number of draws, if the posterior is drawn.

@@ -3,6 +3,7 @@
 from osculate.evidence.em import expectation_maximisation as expectation_maximisation
 from osculate.evidence.laplace import effective_parameters as effective_parameters, log_evidence as log_evidence
 from osculate.evidence.maximise import maximise_evidence as maximise_evidence
+from osculate.evidence.pathwise import pathwise_draws as pathwise_draws
 from osculate.evidence.predcp import PredCP as PredCP
 from osculate.evidence.refine import (
     TEMPERATURE as TEMPERATURE,

@@ -47,7 +47,7 @@ def row_products(x: Float[Tensor, "K p"]) -> Float[Tensor, "K K"]:
         else:
             add_gram(total.unsqueeze(0), wide.T.unsqueeze(0))
     if not recorded:
-        mirror(total)
+        mirror(total.unsqueeze(0))
     return total
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 import pytest
+import torch
 
 from experiments.dip import (
     ard as dip_ard,
@@ -11,7 +12,18 @@ from experiments.dip import (
     kmnist as dip_kmnist,
     large as dip_large,
 )
-from experiments.dip.cells import CHOSEN_DROPOUT, COVERED, DENSITY, DROPOUT, JOINT, METHODS, PSNR, RANKED, UNIT
+from experiments.dip.cells import (
+    CHOSEN_DROPOUT,
+    COVERED,
+    DENSITY,
+    DROPOUT,
+    JOINT,
+    METHODS,
+    PSNR,
+    RANKED,
+    UNIT,
+    kernel_log_prob,
+)
 from experiments.record import FAILS, HOLDS, UNTESTED, Claim
 
 TITLE = "10 angles, 5 %"
@@ -150,3 +162,9 @@ def test_verdicts_on_choices(chosen: float, rate: float, count: int, expected: l
         (TITLE, "dropout", 0.05): [{PSNR: 1.0, DENSITY: 2.0}] * count,
     }
     assert verdicts(dip_choices.claims(found)) == expected
+
+
+def test_a_kernel_estimate_is_a_density() -> None:
+    draws, grid = torch.randn(50, 1, 1), torch.linspace(-6, 6, 2001)
+    densities = torch.stack([kernel_log_prob(draws, x.reshape(1, 1), 0.2) for x in grid]).exp()
+    assert float(torch.trapezoid(densities, grid.double())) == pytest.approx(1.0, abs=1e-3)

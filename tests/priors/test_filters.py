@@ -1,0 +1,215 @@
+"""The prior over filters: its blocks, its operators against the matrix, and posteriors with it."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.distributions import MultivariateNormal
+
+import osculate as osc
+from osculate.networks import SkipUNet
+from osculate.parameters import ParameterSpace
+from osculate.priors import Filters, filters_of
+from tests.errors import says
+from tests.inverse.models import dense_prior
+
+NAMES = ["0.weight", "0.bias", "2.weight", "5.weight"]
+
+
+def network() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Conv2d(1, 3, 3, padding=1),
+        nn.Tanh(),
+        nn.Conv2d(3, 2, (1, 3), padding=(0, 1)),
+        nn.Tanh(),
+        nn.Flatten(),
+        nn.Linear(2 * 20, 2),
+    ).double()
+
+
+def data() -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    shapes = (6, 1, 4, 5), (6, 2)
+    x, y = (torch.randn(shape, generator=generator, dtype=torch.double) for shape in shapes)
+    return x, y
+
+
+def filters() -> Filters:
+    values = torch.tensor([2.0, 5.0, 3.0, 4.0]), torch.tensor([0.5, 1.0, 1.5, 1.0])
+    return Filters(*(each.double() for each in values))
+
+
+def posterior(structure: str = "dual", prior: osc.priors.Prior | None = None) -> osc.posteriors.Gaussian:
+    return osc.laplace(
+        network(),
+        osc.likelihoods.Gaussian(0.3),
+        data(),
+        structure=structure,
+        prior=prior or filters(),
+        subset=NAMES,
+        refine=False,
+    )
+
+
+def test_blocks_are_the_modules_that_hold_convolutions() -> None:
+    model = SkipUNet(width=4)
+    own = dict(model.named_parameters())
+    prior = Filters().bind(ParameterSpace.of({name: own[name] for name in filters_of(model)}))
+    names = ["inlet", "down.0", "down.1", "skip.0", "skip.1", "up.0", "up.1", "outlet"]
+    assert [block.name for block in prior.blocks] == names
+    assert [len(block.distances) for block in prior.blocks] == [6, 6, 6, 1, 1, 6, 6, 1]
+
+
+def test_filters_of_one_module_and_size_share_values() -> None:
+    convolutions = [nn.Conv2d(1, 1, size, padding=size // 2, bias=False) for size in (3, 1, 3)]
+
+    def blocks(model: nn.Module) -> list[tuple[str, int]]:
+        bound = Filters().bind(ParameterSpace.of(dict(model.named_parameters())))
+        return [(block.name, len(block.parameters)) for block in bound.blocks]
+
+    assert blocks(nn.Sequential(*convolutions)) == [("0", 1), ("1", 1), ("2", 1)]
+    assert blocks(nn.Sequential(nn.Sequential(*convolutions))) == [("0, 3 × 3", 2), ("0, 1 × 1", 1)]
+
+
+def test_filters_are_taken_apart_and_put_together() -> None:
+    prior = posterior().prior
+    assert isinstance(prior, Filters)
+    assert prior.space is not None
+    theta = torch.randn(3, prior.space.size)
+    assert torch.equal(prior.merge(prior.split(theta)), theta)
+
+
+def test_operators_are_those_of_the_matrix() -> None:
+    prior = posterior().prior
+    assert isinstance(prior, Filters)
+    space = prior.space
+    assert space is not None
+    sigma, v = dense_prior(prior), torch.randn(2, space.size, dtype=torch.double)
+    torch.testing.assert_close(prior.solve(v, space), v @ sigma)
+    torch.testing.assert_close(prior.multiply(v @ sigma, space), v)
+    root = prior.colour(torch.eye(space.size, dtype=torch.double), space)
+    torch.testing.assert_close(root.T @ root, sigma)
+    torch.testing.assert_close(prior.coloured(v, space), v @ root.T)
+    torch.testing.assert_close(prior.log_det(space), -torch.logdet(sigma))
+    truth = MultivariateNormal(torch.zeros(space.size).double(), sigma).log_prob(v[0])
+    torch.testing.assert_close(prior.log_prob(space.unflatten(v[0])), truth)
+    classes = torch.cat(prior.class_weights())
+    torch.testing.assert_close((classes @ prior.class_products(v).flatten(1)).reshape(2, 2), v @ sigma @ v.T)
+    diagonals = sum(w @ t for w, t in zip(prior.class_weights(), prior.class_diagonals(v, space), strict=True))
+    torch.testing.assert_close(diagonals, (v @ sigma @ v.T).diagonal())
+    own, cross = prior.products(v, v[:1])
+    torch.testing.assert_close(own, v @ sigma @ v.T)
+    torch.testing.assert_close(cross, own[:, :1])
+
+
+@pytest.mark.parametrize("mean", [None, 0.2])
+@pytest.mark.parametrize("structure", ["dual", "full"])
+def test_posteriors_are_those_of_the_matrix(structure: str, mean: float | None) -> None:
+    prior = filters() if mean is None else filters().around(mean)
+    q = posterior(structure, prior)
+    bound = q.prior.diagonal
+    assert isinstance(bound, Filters)
+    sigma = dense_prior(bound)
+    whole = q.structure.dense().double() + torch.linalg.inv(sigma)
+    inverse, eye = torch.linalg.inv(whole), torch.eye(len(whole), dtype=torch.double)
+    torch.testing.assert_close(q.precision.solve(eye), inverse)
+    torch.testing.assert_close(q.precision.multiply(eye), whole)
+    torch.testing.assert_close(q.variance(), inverse.diagonal())
+    torch.testing.assert_close(q.log_det(), torch.logdet(whole))
+    root = q.precision.colour(eye)
+    torch.testing.assert_close(root.T @ root, inverse)
+    gamma = 1 - (inverse * torch.linalg.inv(sigma)).sum(1)
+    torch.testing.assert_close(q.precision.effective_parameters(), gamma)
+    white = q.precision.parts[0].whiten(eye[:, q.structure.blocks[0].positions])
+    torch.testing.assert_close(white @ white.T, inverse)
+
+
+def test_predictions_with_dual_and_full_agree() -> None:
+    x, dual, full = data()[0][:3], posterior("dual"), posterior("full")
+    torch.testing.assert_close(osc.functional_variance(dual, x), osc.functional_variance(full, x))
+    both = (osc.function_posterior(q, x).covariance for q in (dual, full))
+    torch.testing.assert_close(*both)
+    rows = torch.randn(4, len(dual.mean), dtype=torch.double)
+    torch.testing.assert_close(dual.precision.covariance(rows), rows @ full.precision.solve(rows).T)
+
+
+@pytest.mark.parametrize("mode", ["network", "linear"])
+@pytest.mark.parametrize("structure", ["dual", "full"])
+def test_gradients_of_the_evidence(structure: str, mode: str) -> None:
+    q = posterior(structure)
+    prior = q.prior
+    assert isinstance(prior, Filters)
+    logs = torch.cat([prior.precision.log(), prior.lengthscale.log(), torch.tensor([0.3]).log().double()])
+
+    def evidence(values: Tensor) -> Tensor:
+        precision, lengthscale, noise = values.exp().split([4, 4, 1])
+        likelihood = osc.likelihoods.Gaussian(noise[0])
+        return osc.log_evidence(
+            q.replace(prior=prior.replace(precision, lengthscale), likelihood=likelihood), mode=mode
+        )
+
+    start = logs.clone().requires_grad_()
+    (slope,) = torch.autograd.grad(evidence(start), start)
+    for number, found in enumerate(slope):
+        step = torch.zeros_like(logs)
+        step[number] = 1e-5
+        difference = (evidence(logs + step) - evidence(logs - step)) / 2e-5
+        assert float(found) == pytest.approx(float(difference), rel=1e-5, abs=1e-6)
+
+
+def test_all_values_are_chosen_by_the_evidence() -> None:
+    q = posterior()
+    for mode in ("network", "linear"):
+        tuned = osc.maximise_evidence(q, mode=mode)
+        assert float(osc.log_evidence(tuned, mode=mode)) > float(osc.log_evidence(q, mode=mode)) + 1
+        assert isinstance(tuned.prior, Filters)
+        assert not torch.allclose(tuned.prior.lengthscale, prior_lengthscale(q))
+
+
+def prior_lengthscale(q: osc.posteriors.Gaussian) -> Tensor:
+    assert isinstance(q.prior, Filters)
+    return q.prior.lengthscale
+
+
+def test_a_file_holds_the_prior(tmp_path: Path) -> None:
+    q = posterior()
+    osc.save(q, tmp_path / "q.safetensors")
+    again = osc.load(tmp_path / "q.safetensors", network())
+    torch.testing.assert_close(osc.log_evidence(again), osc.log_evidence(q))
+
+
+def test_a_network_is_trained_under_it() -> None:
+    method = osc.methods.MAP(network(), osc.likelihoods.Gaussian(0.3), Filters(100.0, 1.0))
+    trained = osc.train(method, data(), epochs=3, progress=False)
+    assert all(bool(p.isfinite().all()) for p in trained.model.parameters())
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: posterior("kron"), ("structure='kron'", "dual")),
+        (lambda: posterior("diag"), ("structure='diag'", "dual")),
+        (lambda: posterior(prior=Filters(torch.ones(3), 0.1)), ("3", "4 blocks")),
+        (lambda: Filters(1.0, 0.0), ("length-scales", "0.0")),
+        (lambda: Filters(-1.0), ("positive",)),
+        (lambda: filters_of(nn.Linear(3, 3)), ("two-dimensional convolutions",)),
+        (
+            lambda: osc.laplace(
+                network(),
+                osc.likelihoods.Gaussian(0.3),
+                data(),
+                structure="full",
+                prior=Filters(),
+                subset=osc.Subnetwork(0.5),
+                refine=False,
+            ),
+            ("whole filters",),
+        ),
+    ],
+    ids=["kron", "diag", "values", "length-scale", "precision", "no filters", "subnetwork"],
+)
+def test_what_does_not_go_is_refused(make: object, words: tuple[str, ...]) -> None:
+    with pytest.raises(ValueError, match=says(*words)):
+        make()  # type: ignore[operator]
