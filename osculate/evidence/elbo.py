@@ -82,7 +82,7 @@ def divergence(q: Gaussian) -> Float[Tensor, ""]:
             f"the divergence from {q.prior!r} is not computed, nor the bound of a posterior that is refined under it: "
             "take refine=False, or a likelihood with Gaussian noise."
         )
-    apart = q.prior.apart(q.mean.double())
-    square = q.prior.vector(q.network.space).double() * apart.square()  # with tr(ΔΣ) = P − γ
-    inside = square[q.structure.covered.to(square.device)].sum() - q.precision.effective_parameters_by_tensor().sum()
-    return 0.5 * (inside + q.precision.log_det_ratio())
+    apart = q.prior.apart(q.mean.double()) * q.structure.covered.to(q.mean.device)
+    square = (apart * q.prior.multiply(apart, q.network.space)).sum()  # with tr(ΔΣ) = P − γ
+    inside = square - q.precision.effective_parameters_by_tensor().sum()
+    return 0.5 * (inside + q.precision.log_det_ratio() - q.prior.log_det_ratio())

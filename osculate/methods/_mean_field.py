@@ -73,7 +73,7 @@ class MeanFieldMethod(Fitted):
             choose("prior of a variational method", prior, (FAN_IN,))
             prior = fan_in(model, self.names)
         self.prior = as_prior(prior).bind(self.space)
-        if self.prior.curvature is not None:
+        if not self.prior.independent:
             raise ValueError(
                 f"{type(self).__name__} has independent parameters, and the prior {self.prior!r} has not: pass a "
                 "posterior with structure='diag', or train methods.MAP under it."

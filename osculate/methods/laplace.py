@@ -132,7 +132,7 @@ def laplace(
     q = Gaussian(fit, likelihood, prior, first_data=first_rows(*first), data=kept)
     if by_evidence:
         q = maximise_evidence(q)
-    studied = (likelihood.quadratic or (likelihood.saturates and prior.curvature is None)) and isinstance(kind, GGN)
+    studied = (likelihood.quadratic or (likelihood.saturates and prior.independent)) and isinstance(kind, GGN)
     if refine is True or (refine and studied and not getattr(model, "mean_is_network", False)):
         q = _refined(q, by_evidence, refine is True, progress)
     return q if validation is None else tune(q, validation, progress=progress)

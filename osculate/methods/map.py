@@ -102,10 +102,10 @@ def require_precisions(prior: Prior, method: str) -> None:
     """Raise ValueError for a prior without precisions that a method could choose by the evidence.
 
     Raises:
-        ValueError: the prior is an earlier posterior.
+        ValueError: the prior is an earlier posterior, or has length-scales too.
     """
-    if prior.curvature is not None:
+    if not prior.independent:
         raise ValueError(
-            f"{method} chooses the precisions of the prior, and {prior!r} has none: train methods.MAP under it, and "
-            "fit osc.laplace with the same prior."
+            f"{method} chooses the precisions of independent parameters, and {prior!r} has none: train methods.MAP "
+            "under it, and fit osc.laplace with the same prior."
         )

@@ -78,6 +78,11 @@ class Prior(ABC):
         return self
 
     @property
+    def independent(self) -> bool:
+        """True if all parameters are independent, Σ is diagonal."""
+        return self.curvature is None and not self.correlated
+
+    @property
     def hyperparameters(self) -> dict[str, Tensor]:
         """The tensors that the evidence can choose, by name: the precision first."""
         return {"precision": self.precision}

@@ -134,13 +134,13 @@ class Filters(Prior):
         """Raise ValueError if a structure needs independent parameters, or the posterior is not over whole filters.
 
         Raises:
-            ValueError: another structure than "dual" or "full", or a subnetwork of single parameters.
+            ValueError: a structure without correlations between parameters, or a subnetwork of single parameters.
         """
         structure = curvature.structure
         if not structure.takes_correlations:
             raise ValueError(
                 f"structure={structure.name!r} needs a prior with independent parameters, and Filters correlates the "
-                "entries of a filter: fit with structure='dual' (few data), 'full' or 'matrix_free'."
+                "entries of a filter: fit with structure='dual' (few data), 'full', 'low_rank' or 'matrix_free'."
             )
         if not bool(curvature.covered.all()):
             raise ValueError("a prior over filters needs whole filters: name parameters or modules as the subset.")
@@ -296,7 +296,7 @@ def _blocks(space: ParameterSpace) -> tuple[FilterBlock, ...]:
     for name, shape in zip(space.names, space.shapes, strict=True):
         layer = name.rpartition(".")[0]
         kernel = (int(shape[2]), int(shape[3])) if len(shape) == 4 else (1, 1)
-        found.setdefault((layer.rpartition(".")[0] or layer, kernel), []).append(name)
+        found.setdefault((layer.rpartition(".")[0] or layer or name, kernel), []).append(name)
     holders = [holder for holder, _ in found]
     return tuple(
         FilterBlock(

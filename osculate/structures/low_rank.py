@@ -45,6 +45,7 @@ class LowRank(Structure):
 
     name: ClassVar[str] = "low_rank"
     joint: ClassVar[bool] = True
+    takes_correlations: ClassVar[bool] = True
     rank: int = 100
     oversampling: int = 20
     seed: int = 0

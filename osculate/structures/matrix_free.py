@@ -25,13 +25,15 @@ class EstimatedPrecision(PosteriorPrecision):
     @property
     def _part(self) -> blocks.MatrixFreePrecision:
         (part,) = self.parts
+        part = part.inner if isinstance(part, blocks.ColouredPrecision) else part
         assert isinstance(part, blocks.MatrixFreePrecision)
         return part
 
     def sample(self, n: int, generator: torch.Generator | None, like: Tensor) -> Float[Tensor, "n P"]:
         structure = self.curvature.structure
         assert isinstance(structure, MatrixFree)
-        if structure.samples_by == "lanczos" and not self._part.differentiated:
+        plain = structure.samples_by == "lanczos" and not self._part.differentiated
+        if plain or isinstance(self.parts[0], blocks.ColouredPrecision):
             return super().sample(n, generator, like)
         (block,), draws = self.curvature.blocks, like.new_zeros(n, self.space.size)
         found = self._part.optimised(*self._part.targets(n, generator)).to(like)
@@ -90,6 +92,7 @@ class MatrixFree(Structure):
 
     name: ClassVar[str] = "matrix_free"
     joint: ClassVar[bool] = True
+    takes_correlations: ClassVar[bool] = True
     precision_class: ClassVar[type[PosteriorPrecision]] = EstimatedPrecision
     unstorable: ClassVar[str] = (
         "a posterior with structure='matrix_free' cannot be saved: its curvature is the data themselves, which a file "

@@ -177,7 +177,7 @@ def test_methods_without_a_meaning_for_it_refuse() -> None:
     q = fit(model, "full", (x, y), prior=1.0)
     likelihood = osc.likelihoods.Gaussian(0.3)
     for kind in (osc.methods.LevenbergMarquardt, osc.methods.MarginalLikelihood):
-        with pytest.raises(ValueError, match="chooses the precisions of the prior"):
+        with pytest.raises(ValueError, match="chooses the precisions of independent parameters"):
             kind(nn.Linear(3, 2).double(), likelihood, prior=q)
     with pytest.raises(ValueError, match="has independent parameters"):
         osc.methods.IVON(nn.Linear(3, 2).double(), likelihood, prior=q)

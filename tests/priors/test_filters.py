@@ -126,13 +126,24 @@ def test_posteriors_are_those_of_the_matrix(structure: str, mean: float | None) 
     torch.testing.assert_close(white @ white.T, inverse)
 
 
-def test_predictions_with_dual_and_full_agree() -> None:
-    x, dual, full = data()[0][:3], posterior("dual"), posterior("full")
-    torch.testing.assert_close(osc.functional_variance(dual, x), osc.functional_variance(full, x))
-    both = (osc.function_posterior(q, x).covariance for q in (dual, full))
-    torch.testing.assert_close(*both)
-    rows = torch.randn(4, len(dual.mean), dtype=torch.double)
-    torch.testing.assert_close(dual.precision.covariance(rows), rows @ full.precision.solve(rows).T)
+@pytest.mark.parametrize("structure", ["dual", "low_rank", "matrix_free"])
+def test_predictions_agree_with_those_of_the_whole_matrix(structure: str) -> None:
+    x, q, full = data()[0][:3], posterior(structure), posterior("full")
+    close = {"rtol": 1e-4, "atol": 1e-6}
+    torch.testing.assert_close(osc.functional_variance(q, x), osc.functional_variance(full, x), **close)
+    both = (osc.function_posterior(each, x).covariance for each in (q, full))
+    torch.testing.assert_close(*both, **close)
+    rows = torch.randn(4, len(q.mean), dtype=torch.double)
+    torch.testing.assert_close(q.precision.covariance(rows), rows @ full.precision.solve(rows).T, **close)
+    torch.testing.assert_close(q.precision.multiply(rows), full.precision.multiply(rows), **close)
+    torch.testing.assert_close(osc.log_evidence(q), osc.log_evidence(full), rtol=1e-4, atol=0)
+    mode = (osc.evidence.linear_mode(each) for each in (q, full))
+    torch.testing.assert_close(*mode, rtol=0.02, atol=0.005)
+    draws = q.sample(2000, torch.Generator().manual_seed(0)) - q.mean
+    torch.testing.assert_close(draws.square().mean(), full.variance().mean(), rtol=0.05, atol=0)
+    torch.testing.assert_close(q.variance().mean(), full.variance().mean(), rtol=0.05, atol=0)
+    gamma = (osc.evidence.effective_parameters(each)["2.weight"] for each in (q, full))
+    assert next(gamma) == pytest.approx(next(gamma), rel=0.05)
 
 
 @pytest.mark.parametrize("mode", ["network", "linear"])

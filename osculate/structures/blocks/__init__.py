@@ -7,6 +7,7 @@ from osculate.structures.blocks._base import (
     Joint as Joint,
     Precision as Precision,
 )
+from osculate.structures.blocks.coloured import ColouredPrecision as ColouredPrecision
 from osculate.structures.blocks.dense import DenseBlock as DenseBlock
 from osculate.structures.blocks.diagonal import DiagonalBlock as DiagonalBlock
 from osculate.structures.blocks.dual import Draw as Draw, DualBlock as DualBlock, Others as Others

@@ -12,7 +12,10 @@ from torch import Tensor
 from osculate.curvature.forms import Form
 from osculate.linalg import DiagonalPlusLowRank, nystrom, signs
 from osculate.structures.blocks._base import Block, Delta, Precision, grams
+from osculate.structures.blocks.coloured import ColouredPrecision
 
+#: Number of random vectors for variances with a correlated prior.
+PROBES = 32
 #: Largest block that is multiplied with unit vectors instead of random ones.
 SMALL = 64
 
@@ -75,8 +78,16 @@ class LowRankBlock(Block):
 
     def precision(self, scale: Float[Tensor, ""] | float, delta: Delta) -> Precision:
         values, vectors = self.spectrum
-        roots = (scale * values).sqrt().to(vectors)
-        return LowRankPrecision(delta.vector.to(vectors), roots.unsqueeze(-1) * vectors)
+        factor = (scale * values).sqrt().to(vectors).unsqueeze(-1) * vectors
+        if delta.correlated is None:
+            return LowRankPrecision(delta.vector.to(vectors), factor)
+        inner = LowRankPrecision(torch.ones_like(vectors[0]), delta.coloured(factor))
+        return ColouredPrecision(inner, delta, lambda v: (v @ factor.T) @ factor, self.probes())
+
+    def probes(self, count: int = PROBES) -> Float[Tensor, "S p"]:
+        """Random signs, none of them test vectors."""
+        generator = torch.Generator().manual_seed(self.seed + 1)
+        return signs(count, self.sketch.shape[1], generator, self.sketch.dtype, self.sketch.device)
 
     def dense(self) -> Float[Tensor, "p p"]:
         values, vectors = self.spectrum

@@ -19,6 +19,7 @@ from osculate.inputs import Inputs, apply, take
 from osculate.parameters import Network
 from osculate.randomness import drawn_on
 from osculate.structures.blocks._base import Block, Delta, Precision
+from osculate.structures.blocks.coloured import ColouredPrecision
 from osculate.structures.blocks.low_rank import LowRankBlock, LowRankPrecision
 
 #: Floats in the Krylov bases that are built at once, for this number of steps.
@@ -188,16 +189,54 @@ class MatrixFreeBlock(LowRankBlock):
         """Draws from N(0, G), by one pass over the data."""
         return torch.stack([batch.noise(count, generator) for batch in self._present()]).sum(0)[:, self.positions]
 
-    def precision(self, scale: Float[Tensor, ""] | float, delta: Delta) -> "MatrixFreePrecision":
+    def precision(self, scale: Float[Tensor, ""] | float, delta: Delta) -> "MatrixFreePrecision | ColouredPrecision":
         scale = torch.as_tensor(scale, dtype=torch.double, device=self.sketch.device)
+        if delta.correlated is not None:
+            return self._with_correlations(scale, delta)
         vector = delta.vector.to(self.sketch)
         base = super().precision(scale.detach(), Delta(vector.detach))
         assert isinstance(base, LowRankPrecision)
         return MatrixFreePrecision(self, scale, vector, base)
 
+    def _with_correlations(self, scale: Float[Tensor, ""], delta: Delta) -> ColouredPrecision:
+        assert delta.correlated is not None
+        values = delta.correlated.prior.hyperparameters.values()
+        if torch.is_grad_enabled() and (scale.requires_grad or any(value.requires_grad for value in values)):
+            raise ValueError(
+                "structure='matrix_free' has no derivatives by the values of a correlated prior: choose them with "
+                "structure='dual'."
+            )
+        approximate = super().precision(scale, delta)
+        assert isinstance(approximate, ColouredPrecision)
+        white = Coloured(self.positions, self.sketch, self.rank, self.seed, self.batches, self.accuracy, self, delta)
+        base = approximate.inner
+        assert isinstance(base, LowRankPrecision)
+        inner = MatrixFreePrecision(white, scale, base.diagonal, base)
+
+        def product(v: Tensor) -> Tensor:
+            return float(scale) * self.product(v)
+
+        return ColouredPrecision(inner, delta, product, self.probes(self.accuracy.probes))
+
     def dense(self) -> Float[Tensor, "p p"]:
         eye = torch.eye(len(self.positions), dtype=self.sketch.dtype, device=self.sketch.device)
         return self.product(eye)
+
+
+@dataclass(frozen=True, eq=False)
+class Coloured(MatrixFreeBlock):
+    """Lᵀ G L, the curvature in coordinates in which a correlated prior N(0, L Lᵀ) is white.
+
+    Attributes:
+        original: G.
+        delta: The prior.
+    """
+
+    original: MatrixFreeBlock
+    delta: Delta
+
+    def product(self, v: Float[Tensor, "S p"]) -> Float[Tensor, "S p"]:
+        return self.delta.coloured(self.original.product(self.delta.colour(v)))
 
 
 @dataclass(frozen=True, eq=False)
