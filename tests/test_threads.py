@@ -254,6 +254,7 @@ TABLE: dict[str, dict[str, Verb]] = {
 ALONE = {
     "evidence.calibrated": "calls `refine`, with constants",
     "train": "changes the parameters of the network that it trains",
+    "evidence.pathwise_draws": "takes Gaussian noise only, and passes over the data as `evidence.linear_mode` does",
     "load": "makes a new posterior; the row of `save` calls it",
     "tasks.bayesian_optimisation": "fits models of its own, one after another",
     "tasks.lower_half": "makes a mask, without a posterior",

@@ -13,8 +13,8 @@ from experiments import Claim, Findings, Record, Resumable, Runner, Table, exper
 from experiments.dip import cells
 from experiments.dip.cells import CHOSEN_DROPOUT, DROPOUT, UNIT, Scan
 from experiments.record import clearly, differences, listed, together
-from osculate.inverse import IndependentImage
 from osculate.inverse.scores import LEVELS, covered, grouped
+from osculate.posteriors import IndependentImage
 
 EVIDENCE, WITH_TV = tuple(cells.LINEARISED)[:2]
 COMPARED = (EVIDENCE, WITH_TV, DROPOUT, CHOSEN_DROPOUT, cells.ENSEMBLE, UNIT)

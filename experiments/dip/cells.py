@@ -117,7 +117,7 @@ def reconstructed(scan: Scan, number: int) -> dict[str, Any]:
     shown: dict[str, dict[str, list]] = {}
 
     def note(
-        name: str, posterior: inverse.ImageDistribution, extra: Mapping[str, float], kernels: bool = False
+        name: str, posterior: osc.posteriors.ImageDistribution, extra: Mapping[str, float], kernels: bool = False
     ) -> None:
         scores[name] = {**scored(posterior, truth, kernels), **extra}
         shown[name] = recorded(posterior)
@@ -161,15 +161,15 @@ def noise_of(q: osc.posteriors.Gaussian) -> float:
     return float(q.likelihood.scale)
 
 
-def error_bars(image: inverse.LinearisedImage, q: osc.posteriors.Gaussian) -> inverse.ImageDistribution:
+def error_bars(image: inverse.LinearisedImage, q: osc.posteriors.Gaussian) -> osc.posteriors.ImageDistribution:
     """Return the exact posterior of the image."""
     return image.posterior(q, True, inverse.image_noise(image.operator, noise_of(q)))
 
 
-def scored(posterior: inverse.ImageDistribution, truth: Tensor, kernels: bool = False) -> dict[str, float]:
+def scored(posterior: osc.posteriors.ImageDistribution, truth: Tensor, kernels: bool = False) -> dict[str, float]:
     """Score error bars against the truth, with the best density of several if kernel estimates of draws count too."""
     densities = [float(posterior.patch_log_prob(truth)) / truth.numel()]
-    if kernels and isinstance(posterior, inverse.DrawnImage):
+    if kernels and isinstance(posterior, osc.posteriors.DrawnImage):
         logs = (float(kernel_log_prob(posterior.draws, truth, width)) for width in BANDWIDTHS)
         densities += [value / truth.numel() for value in logs]
     found = {
@@ -178,7 +178,7 @@ def scored(posterior: inverse.ImageDistribution, truth: Tensor, kernels: bool = 
         COVERED: covered(posterior, truth, (0.95,))[0],
         RANKED: error_correlation(posterior, truth),
     }
-    if not isinstance(posterior, inverse.DrawnImage):
+    if not isinstance(posterior, osc.posteriors.DrawnImage):
         found[JOINT] = float(posterior.log_prob(truth)) / truth.numel()
     return found
 
@@ -203,7 +203,7 @@ def best_weights(scan: Scan) -> tuple[float, float]:
     return best(inverse.tikhonov, RIDGES), best(inverse.tv_reconstruction, WEIGHTS)
 
 
-def recorded(posterior: inverse.ImageDistribution, digits: int = 4) -> dict[str, list]:
+def recorded(posterior: osc.posteriors.ImageDistribution, digits: int = 4) -> dict[str, list]:
     """Return a reconstruction with its error bars as a record keeps them."""
     return {"mean": rounded(posterior.mean, digits), "deviation": rounded(posterior.stddev, digits)}
 

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+import osculate as osc
 from experiments import Claim, Findings, Resumable, Runner, Table, differences, experiment, listed, rounded, timed
 from experiments.dip import cells
 from experiments.dip.cells import COVERED, DENSITY, PSNR, RANKED, UNIT
@@ -90,7 +91,7 @@ def reconstructed(settings: Settings, name: str, size: int, seed: int) -> dict[s
     shown: dict[str, dict[str, list]] = {}
     seconds: dict[str, float] = {}
 
-    def note(method: str, posterior: inverse.ImageDistribution, kernels: bool = False) -> None:
+    def note(method: str, posterior: osc.posteriors.ImageDistribution, kernels: bool = False) -> None:
         scores[method] = scored(posterior, truth, kernels)
         shown[method] = cells.recorded(posterior, 3)
 
@@ -118,7 +119,7 @@ def reconstructed(settings: Settings, name: str, size: int, seed: int) -> dict[s
     return {"scores": scores, "shown": shown, "truth": rounded(truth, 3)}
 
 
-def scored(posterior: inverse.ImageDistribution, truth: Tensor, kernels: bool = False) -> dict[str, float]:
+def scored(posterior: osc.posteriors.ImageDistribution, truth: Tensor, kernels: bool = False) -> dict[str, float]:
     """Score error bars against the truth, without the joint density of all pixels and with that of patches."""
     found = cells.scored(posterior, truth, kernels)
     patches = {

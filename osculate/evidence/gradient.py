@@ -35,8 +35,8 @@ def climb(
     Args:
         q: The posterior.
         noise: True to tune the noise scale.
-        point: Where the evidence is taken: a search for the mode of the linear model, or parameters with the statistics
-            of its likelihood there.
+        point: A search for the mode of the linear model, at which the evidence is taken, or parameters with the
+            statistics of its likelihood there.
         hyperprior: −log p of the hyperparameters, which is added to the objective.
         max_steps: Largest number of evaluations.
 

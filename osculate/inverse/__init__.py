@@ -8,12 +8,6 @@ from osculate.inverse.classical import (
     tv_reconstruction as tv_reconstruction,
 )
 from osculate.inverse.dip import DeepImagePrior as DeepImagePrior, FittedImage as FittedImage
-from osculate.posteriors.images import (
-    DrawnImage as DrawnImage,
-    GaussianImage as GaussianImage,
-    ImageDistribution as ImageDistribution,
-    IndependentImage as IndependentImage,
-)
 from osculate.inverse.image_noise import image_noise as image_noise
 from osculate.inverse.linearised import LinearisedImage as LinearisedImage
 from osculate.inverse.operators import (

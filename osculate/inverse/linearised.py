@@ -94,7 +94,7 @@ class LinearisedImage:
         """The posterior with precisions, length-scales and, if it is unknown, the noise of largest evidence.
 
         Args:
-            mode: Where the evidence is taken, see :func:`osculate.maximise_evidence`.
+            mode: Place at which the evidence is taken, see :func:`osculate.maximise_evidence`.
             predcp: Use TV-PredCP.
         """
         hyperprior = self.penalty if predcp and self.fitted.penalty else None

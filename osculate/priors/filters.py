@@ -223,7 +223,7 @@ class Filters(Prior):
         return self.merge([own @ matrix.to(theta).mT for own, matrix in filters])
 
     def _chunks(self, *rows: Float[Tensor, "_ P"]) -> Iterator[tuple[int, list[Float[Tensor, "_ F k"]]]]:
-        """The filters of each block of several matrices of rows in double precision, some at a time."""
+        """The filters of each block of several matrices of rows in double precision, in chunks."""
         each = zip(*(self.split(part) for part in rows), strict=True)
         for number, (block, filters) in enumerate(zip(self.blocks, each, strict=True)):
             most = max(1, PART // (sum(map(len, rows)) * block.positions))

@@ -10,19 +10,10 @@ from torch import Tensor
 from torch.distributions import MultivariateNormal
 
 import osculate as osc
-from osculate.inverse import (
-    Blur,
-    DrawnImage,
-    FittedImage,
-    GaussianImage,
-    LinearisedImage,
-    Matrix,
-    RayTransform,
-    Subsampling,
-    image_noise,
-)
+from osculate.inverse import Blur, FittedImage, LinearisedImage, Matrix, RayTransform, Subsampling, image_noise
 from osculate.likelihoods import Gaussian
 from osculate.networks import SkipUNet
+from osculate.posteriors import DrawnImage, GaussianImage
 from osculate.priors import filters_of
 from tests.errors import says
 from tests.inverse.models import (

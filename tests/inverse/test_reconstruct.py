@@ -12,11 +12,8 @@ from osculate.data import rectangles, shepp_logan
 from osculate.inverse import (
     Blur,
     DeepImagePrior,
-    DrawnImage,
     ErrorBars,
     FittedImage,
-    GaussianImage,
-    IndependentImage,
     LinearOperator,
     Matrix,
     RayTransform,
@@ -35,6 +32,7 @@ from osculate.inverse.baselines import ensemble, isotropic, mc_dropout
 from osculate.inverse.stopping import Discrepancy, Variance
 from osculate.linalg import conjugate_gradients
 from osculate.networks import SkipUNet
+from osculate.posteriors import DrawnImage, GaussianImage, IndependentImage
 from osculate.randomness import seeded
 from tests.errors import says
 

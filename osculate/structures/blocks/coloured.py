@@ -18,9 +18,9 @@ class ColouredPrecision(Precision):
     r"""Λ = scale · G + Σ⁻¹ = L⁻ᵀ (scale · Lᵀ G L + I) L⁻¹ with Σ = L Lᵀ.
 
     Attributes:
-        inner: scale · Lᵀ G L + I.
-        delta: Σ.
-        product: v to scale · G v.
+        inner: The precision scale · Lᵀ G L + I in white coordinates.
+        delta: The prior, with the covariance Σ.
+        product: Function of v that gives scale · G v.
         probes: Random signs for the variances.
     """
 
