@@ -50,7 +50,8 @@ PRIORS = [
 @pytest.mark.parametrize("prior", PRIORS, ids=lambda prior: type(prior).__name__)
 def test_priors_noise_and_temperature_come_back(prior: osc.priors.Prior, tmp_path: Path) -> None:
     scale = torch.tensor([0.3, 1.0, 2.0], dtype=torch.double)
-    _, x, q = fitted(structure="diag", likelihood=osc.likelihoods.Gaussian(scale))
+    structure = "full" if prior.correlated else "diag"
+    _, x, q = fitted(structure=structure, likelihood=osc.likelihoods.Gaussian(scale))
     q = q.replace(prior=prior, temperature=0.3, likelihood=q.likelihood.times(2.0))
     osc.save(q, tmp_path / "q.safetensors")
     again = osc.load(tmp_path / "q.safetensors", ZOO["mlp"].model())

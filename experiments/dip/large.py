@@ -17,7 +17,7 @@ from experiments.dip.cells import COVERED, DENSITY, PSNR, RANKED, UNIT
 from osculate import inverse
 from osculate.data import rectangles, shepp_logan
 from osculate.inverse.baselines import isotropic, mc_dropout
-from osculate.inverse.linearised import RANK
+from osculate.inverse.image_posterior import RANK
 from osculate.inverse.scores import psnr
 
 PLAIN, WITH_TV, DROPOUT = "linearised DIP, evidence", "linearised DIP, evidence and TV-PredCP", cells.CHOSEN_DROPOUT

@@ -9,7 +9,7 @@ from osculate.inverse.classical import (
 )
 from osculate.inverse.dip import DeepImagePrior as DeepImagePrior, FittedImage as FittedImage
 from osculate.inverse.image_noise import image_noise as image_noise
-from osculate.inverse.linearised import LinearisedImage as LinearisedImage
+from osculate.inverse.image_posterior import LinearisedImage as LinearisedImage
 from osculate.inverse.operators import (
     Blur as Blur,
     FromFunctions as FromFunctions,

@@ -11,7 +11,7 @@ from torch.nn.parameter import is_lazy
 from osculate.checks import require_object, require_positive, require_whole
 from osculate.inverse.dip import DeepImagePrior, FittedImage
 from osculate.inverse.image_noise import image_noise
-from osculate.inverse.linearised import RANK, LinearisedImage
+from osculate.inverse.image_posterior import RANK, LinearisedImage
 from osculate.inverse.operators import LinearOperator
 from osculate.inverse.operators._base import require_data
 from osculate.posteriors import Gaussian
