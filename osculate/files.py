@@ -1,10 +1,12 @@
 """Files that are whole at any moment, and the software that a result depends on."""
 
+import errno
+import glob
 import os
 import platform
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -13,14 +15,75 @@ _PACKAGES = ("torch", "lightning", "torchmetrics", "numpy", "scikit-learn")
 
 @contextmanager
 def written_aside(path: Path) -> Iterator[Path]:
-    """A temporary name beside a path, for a file that takes its place when it is complete; folders are made."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """A temporary name beside a path, for a file that takes its place when it is complete; folders are made.
+
+    The file is on the disk before it is renamed, and has the permissions that the user's mask allows. What processes
+    that were killed have left of the same file is removed.
+
+    Raises:
+        OSError: it cannot be written, because the disk is full or read-only; the previous file is whole.
+    """
     aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _remove_leftovers(path)
         yield aside
+        aside.chmod(0o666 & ~_mask())
+        _to_disk(aside)
         os.replace(aside, path)
+        _to_disk(path.parent)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO):
+            raise
+        what = "the previous file is unchanged" if path.exists() else "nothing was written"
+        raise OSError(error.errno, f"{os.strerror(error.errno)}, {what}: choose another folder", str(path)) from error
     finally:
-        aside.unlink(missing_ok=True)
+        with suppress(OSError):
+            aside.unlink(missing_ok=True)
+
+
+def _to_disk(path: Path) -> None:
+    """Wait until a file, or the names in a folder, are on the disk; systems that cannot promise it are passed over."""
+    try:
+        handle = os.open(path, os.O_RDONLY)
+    except (PermissionError, IsADirectoryError):
+        return
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise
+    finally:
+        os.close(handle)
+
+
+def _mask() -> int:
+    """The permissions that the user does not give to new files."""
+    try:  # without changing it for other threads, where the system tells
+        line = next(each for each in Path("/proc/self/status").read_text().splitlines() if each.startswith("Umask"))
+        return int(line.split()[1], 8)
+    except (OSError, StopIteration):
+        mask = os.umask(0o077)
+        os.umask(mask)
+        return mask
+
+
+def _remove_leftovers(path: Path) -> None:
+    """Remove temporary files of the same path whose processes have ended."""
+    for left in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
+        process = left.name.split(".")[-2]
+        if process.isdigit() and int(process) != os.getpid() and not _runs(int(process)):
+            left.unlink(missing_ok=True)
+
+
+def _runs(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OSError):
+        return True
+    return True
 
 
 def write_text(path: Path, text: str) -> None:

@@ -1,6 +1,5 @@
 """Posteriors on disk: tensors as safetensors, everything else as JSON in the header. Loading never executes code."""
 
-import json
 import os
 import warnings
 from collections.abc import Mapping
@@ -8,6 +7,7 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from osculate import likelihoods, posteriors, priors, structures
@@ -18,7 +18,22 @@ from osculate.parameters import Network
 from osculate.posteriors.earlier import Earlier
 from osculate.priors import Prior
 from osculate.registry import choose, lookup
-from osculate.tensorfiles import fill, network_tensors, read_tensors, write_tensors
+from osculate.schema import (
+    flag,
+    many,
+    mapping,
+    one_of,
+    positive,
+    record,
+    require,
+    require_finite,
+    require_header,
+    require_indices,
+    require_like,
+    text,
+    whole,
+)
+from osculate.tensorfiles import fill, header_of, network_tensors, read_tensors, write_tensors
 
 #: The version of the file format; other versions raise an error.
 FORMAT = 2
@@ -36,6 +51,21 @@ KINDS: dict[str, type[posteriors.Posterior]] = {
 }
 #: The fields of a plan that give its memory.
 SIZES = ("floats", "factored", "inputs", "outputs")
+#: First parts of the names of tensors without NaN and infinity.
+FINITE = ("curvature", "statistics", "prior", "earlier", "earlier_prior", "offset")
+#: What the header of every posterior has, and that of a Gaussian.
+NETWORK = {"names": many(text), "architecture": text, "likelihood": record(name=text, fields=mapping())}
+GAUSSIAN = {
+    "fit_likelihood": record(name=text, fields=mapping()),
+    "structure": record(name=text, fields=mapping()),
+    "prior": text,
+    "temperature": positive,
+    "num_data": whole(1),
+    "kind": text,
+    "plan": record(**dict.fromkeys(SIZES, whole()), last_layer=many(text)),
+    "example": record(shapes=mapping(many(whole())), sizes=mapping(many(lambda value: isinstance(value, int | float)))),
+    "blocks": many(record(names=many(text), kind=one_of(("outer", "lookup", "dense", "fallback")), has_bias=flag)),
+}
 
 
 def save(q: Any, path: str | os.PathLike) -> None:
@@ -159,13 +189,18 @@ def load(path: str | os.PathLike, model: nn.Module) -> Any:
     header, tensors = _read(path)
     try:
         return _rebuild(path, header, tensors, model)
-    except (KeyError, TypeError) as error:
-        raise ValueError(f"{str(path)!r} is damaged: its header lacks or misnames {error}. Fit it again.") from error
+    except (KeyError, TypeError, AttributeError, IndexError, RuntimeError, AssertionError) as error:
+        raise ValueError(
+            f"{str(path)!r} is damaged: its header lacks or misnames something ({error}). Fit it again."
+        ) from error
 
 
 def _network(path: Path, header: dict[str, Any], stored: Mapping[str, Tensor], model: nn.Module) -> Network:
     """The network with its stored parameters and buffers, in evaluation mode as it was fitted."""
-    dtype = next(value.dtype for value in stored.values() if value.is_floating_point())
+    require_header(path, header, NETWORK)
+    floats = [value.dtype for value in stored.values() if value.is_floating_point()]
+    require(bool(floats), path, "it has no weights")
+    dtype = floats[0]
     network = Network(model, header["names"], "cpu", dtype)
     if repr(network.module) != header["architecture"]:
         warnings.warn(
@@ -183,6 +218,7 @@ def _rebuild(
     """A posterior of any kind."""
     kind = choose("kind of posterior", header.get("posterior", "gaussian"), KINDS)
     if kind == "mixture":
+        require_header(path, header, {"mixture": many(mapping())})
         parts = enumerate(header["mixture"])
         return posteriors.Mixture([_rebuild(path, part, _part(tensors, f"mixture.{n}"), model) for n, part in parts])
     return (_rebuild_gaussian if kind == "gaussian" else _rebuild_networks)(path, header, tensors, model)
@@ -192,7 +228,9 @@ def _rebuild_networks(
     path: Path, header: dict[str, Any], tensors: Mapping[str, Tensor], model: nn.Module
 ) -> posteriors.Posterior:
     likelihood = _restore(header["likelihood"], likelihoods.REGISTRY, "likelihood", tensors)
+    require_finite(path, _part(tensors, "samples"))
     if header["posterior"] == "ensemble":
+        require_header(path, header, {"members": whole(1)})
         parts = [_part(tensors, f"members.{n}") for n in range(header["members"])]
         return posteriors.Ensemble([_network(path, header, part, model).module for part in parts], likelihood)
     network = _network(path, header, _part(tensors, "network"), model)
@@ -209,6 +247,11 @@ def _rebuild_gaussian(
     path: Path, header: dict[str, Any], tensors: Mapping[str, Tensor], model: nn.Module
 ) -> posteriors.Gaussian:
     network = _network(path, header, _part(tensors, "network"), model)
+    require_header(path, header, GAUSSIAN)
+    weights = {name: tensors[f"network.{name}"] for name in network.space.names}
+    stated = {n: t for n, t in tensors.items() if n.partition(".")[0] in FINITE}
+    require_finite(path, weights | stated)
+    _require_positions(path, header, tensors, network.space.size)
     plan = Plan(
         tuple(_block(b, n, tensors) for n, b in enumerate(header["blocks"])),
         **{name: header["plan"][name] for name in SIZES},
@@ -216,8 +259,12 @@ def _rebuild_gaussian(
         example=Example(**header["example"]),
     )
     structure = _restore(header["structure"], structures.REGISTRY, "structure", tensors)
+    state = _part(tensors, "curvature")
+    if structure.name != "dual":  # its number of rows is that of the data
+        expected = structure.zero(plan.specs, network.space, network.state_dtype, torch.device("meta"))
+        require_like(path, state, expected.tensors(), "the curvature")
     curvature = structure.zero(plan.specs, network.space, network.state_dtype, network.device)
-    curvature = curvature.with_tensors(_part(tensors, "curvature"))
+    curvature = curvature.with_tensors(state)
     fit_likelihood = _restore(header["fit_likelihood"], likelihoods.REGISTRY, "likelihood", tensors)
     statistics = _part(tensors, "statistics")
     fit = posteriors.Fit(curvature, fit_likelihood, statistics, header["num_data"], plan, network, header["kind"])
@@ -226,11 +273,25 @@ def _rebuild_gaussian(
     precision = tensors.get("earlier_prior.precision", tensors["prior.precision"])
     prior: Prior = made(precision=precision, **header.get("prior_settings", {}))
     if earlier := _part(tensors, "earlier"):
+        require_like(path, earlier, state, "the earlier curvature")
         mean, weight = tensors["prior.mean"], tensors["prior.precision"]
         prior = Earlier(curvature.with_tensors(earlier), prior.bind(network.space), mean, weight)
     elif "prior.mean" in tensors:
         prior = prior.around(tensors["prior.mean"])
-    return posteriors.Gaussian(fit, likelihood, prior, header["temperature"], offset=tensors.get("offset"))
+    offset = tensors.get("offset")
+    require(offset is None or offset.shape == network.mean.shape, path, "the mean has another number of parameters")
+    return posteriors.Gaussian(fit, likelihood, prior, header["temperature"], offset=offset)
+
+
+def _require_positions(path: Path, header: dict[str, Any], tensors: Mapping[str, Tensor], size: int) -> None:
+    """Raise ValueError unless the blocks cover different parameters of the network."""
+    each = [tensors[f"positions.{number}"] for number in range(len(header["blocks"]))]
+    for number, positions in enumerate(each):
+        if (kept := tensors.get(f"kept.{number}")) is not None:
+            require_indices(path, kept, positions.numel(), f"'kept.{number}'")
+    require_indices(path, torch.cat([positions.reshape(-1) for positions in each]), size, "the positions of parameters")
+    names = [name for block in header["blocks"] for name in block["names"]]
+    require(set(names) <= set(header["names"]), path, "a block has parameters that the posterior is not over")
 
 
 def _block(b: Mapping[str, Any], number: int, tensors: Mapping[str, Tensor]) -> BlockSpec:
@@ -243,12 +304,8 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     metadata, tensors = read_tensors(path)
     if HEADER not in metadata:
         raise ValueError(f"{str(path)!r} is a safetensors file, but not a posterior written by osc.save.")
-    try:
-        header = json.loads(metadata[HEADER])
-        version = header["format"]
-    except (json.JSONDecodeError, KeyError, TypeError) as error:
-        raise ValueError(f"the header of {str(path)!r} is damaged ({error}). Fit it again.") from error
-    if version != FORMAT:
+    header = header_of(path, metadata, HEADER)
+    if (version := header.get("format")) != FORMAT:
         raise ValueError(
             f"{str(path)!r} has format {version}, this version of osculate reads format {FORMAT}. "
             "Fit it again, or use the version that wrote it."
@@ -282,8 +339,28 @@ def _describe(thing: Any, registry: Mapping[str, Any], prefix: str, tensors: dic
 
 
 def _restore(description: dict[str, Any], registry: Mapping[str, Any], kind: str, tensors: Mapping[str, Tensor]) -> Any:
+    """The object of a registered name and its fields.
+
+    Raises:
+        ValueError: an unknown name, or a field of another type than its default.
+    """
     values = {
         name: tensors[value["tensor"]] if isinstance(value, dict) else value
         for name, value in description["fields"].items()
     }
-    return lookup(kind, description["name"], registry)(**values)
+    made = lookup(kind, description["name"], registry)
+    defaults = {field.name: field.default for field in fields(made)}
+    for name, value in values.items():
+        if name not in defaults or not _fits(value, defaults[name]):
+            raise ValueError(f"the {kind} of this file has {name}={str(value)[:40]!r}: it is damaged. Make it again.")
+    return made(**values)
+
+
+def _fits(value: Any, default: Any) -> bool:
+    """True if a value may stand in the place of a default."""
+    if isinstance(default, bool | str):
+        return type(value) is type(default)
+    number = isinstance(value, Tensor) or (isinstance(value, int | float) and not isinstance(value, bool))
+    if isinstance(default, int | float):
+        return number
+    return number or value is None or isinstance(value, str | bool)

@@ -1,5 +1,10 @@
-"""Tensors on disk, as safetensors with a JSON header: written aside and renamed, read without executing anything."""
+"""Tensors on disk, as safetensors with a JSON header and a checksum: whole or absent, read without executing anything.
 
+The checksum is the SHA-256 of the header and of every tensor with its name, type and shape. Files of version 0.1 have
+none.
+"""
+
+import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,12 +17,16 @@ from torch import Tensor, nn
 
 from osculate.files import written_aside
 
+#: Name of the checksum in the metadata.
+CHECKSUM = "osculate.sha256"
+
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], key: str, header: Mapping[str, Any]) -> None:
     """Write tensors and a JSON header under a temporary name, and rename it."""
     ready = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
+    metadata = {key: json.dumps(header)}
     with written_aside(path) as aside:
-        save_file(ready, aside, metadata={key: json.dumps(header)})
+        save_file(ready, aside, metadata={**metadata, CHECKSUM: digest(metadata, ready)})
 
 
 def read_tensors(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
@@ -25,15 +34,50 @@ def read_tensors(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: it is truncated, or no safetensors file.
+        ValueError: it is truncated, no safetensors file, or its content is not that of its checksum.
     """
     if not path.is_file():
         raise FileNotFoundError(f"there is no file at {str(path)!r}.")
     try:
         with safe_open(path, framework="pt") as file:
-            return file.metadata() or {}, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError) as error:
+            metadata = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError, RuntimeError, TypeError, KeyError) as error:
         raise ValueError(f"{str(path)!r} is truncated or not a safetensors file ({error}).") from error
+    expected = metadata.pop(CHECKSUM, None)
+    ours = any(name.startswith("osculate") for name in metadata)
+    if (expected is None and ours and len(metadata) > 1) or (expected and expected != digest(metadata, tensors)):
+        raise ValueError(
+            f"{str(path)!r} is damaged: its content is not that of its checksum. Use a copy, or make it again."
+        )
+    return metadata, tensors
+
+
+def digest(metadata: Mapping[str, str], tensors: Mapping[str, Tensor]) -> str:
+    """The SHA-256 of texts and tensors with their names."""
+    total = hashlib.sha256()
+    for name in sorted(metadata):
+        total.update(json.dumps([name, metadata[name]]).encode())
+    for name in sorted(tensors):
+        tensor = tensors[name].contiguous()
+        total.update(json.dumps([name, str(tensor.dtype), list(tensor.shape)]).encode())
+        total.update(tensor.reshape(-1).view(torch.uint8).numpy().data if tensor.numel() else b"")
+    return total.hexdigest()
+
+
+def header_of(path: Path, metadata: Mapping[str, str], key: str) -> dict[str, Any]:
+    """The JSON header of a file.
+
+    Raises:
+        ValueError: it is no JSON object.
+    """
+    try:
+        header = json.loads(metadata[key])
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"the header of {str(path)!r} is damaged ({error}). Make it again.") from error
+    if not isinstance(header, dict):
+        raise ValueError(f"the header of {str(path)!r} is damaged: it is no JSON object. Make it again.")
+    return header
 
 
 def network_tensors(module: nn.Module) -> dict[str, Tensor]:

@@ -201,7 +201,7 @@ def test_resume_without_a_checkpoint_starts_from_the_beginning(tmp_path: Path) -
 def test_a_second_run_into_the_same_folder_starts_afresh(tmp_path: Path) -> None:
     run(folder=tmp_path, seed=5)
     assert torch.equal(weights(run()), weights(run(folder=tmp_path)))
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["last.ckpt", "training.csv"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["last.ckpt", "last.ckpt.sha256", "training.csv"]
 
 
 # ---- early stopping --------------------------------------------------------------------------------------------

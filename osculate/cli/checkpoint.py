@@ -2,11 +2,10 @@
 
 import importlib
 import inspect
-import json
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,8 @@ from osculate.likelihoods import Categorical, Gaussian, Likelihood
 from osculate.methods import Method
 from osculate.networks import WithPrior, build
 from osculate.registry import choose
-from osculate.tensorfiles import network_tensors, read_tensors, write_tensors
+from osculate.schema import many, mapping, positive, require, require_header, text, whole
+from osculate.tensorfiles import header_of, network_tensors, read_tensors, write_tensors
 
 #: Version of the card; other versions raise an error.
 FORMAT = 1
@@ -32,6 +32,17 @@ MODEL = "model.safetensors"
 MODELS = (*(name for name in networks.REGISTRY if name != "autoencoder"), *autoencoders.REGISTRY)
 #: Aliases of these names.
 ALIASES = {"autoencoder": "conv_autoencoder"}
+
+#: What a card has.
+CARD = {
+    "model": text,
+    "options": mapping(),
+    "input_shape": many(whole(1)),
+    "outputs": whole(),
+    "noise": lambda value: value is None or positive(value),
+    "data": mapping(),
+    "facts": mapping(),
+}
 
 
 @dataclass(frozen=True)
@@ -246,13 +257,13 @@ def read_model(path: Path) -> tuple[dict[str, Tensor], Card | None]:
         ) from error
     if HEADER not in metadata:
         return tensors, None
-    try:
-        content = json.loads(metadata[HEADER])
-        found = content.pop("format")
-        if found == FORMAT:
-            return tensors, Card(**{**content, "input_shape": tuple(content["input_shape"])})
-    except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
-        raise ValueError(f"the header of {str(path)!r} is damaged ({error}). Train it again.") from error
+    content = header_of(path, metadata, HEADER)
+    found = content.pop("format", None)
+    if found == FORMAT:
+        require_header(path, content, CARD)
+        unknown = set(content) - {each.name for each in fields(Card)}
+        require(not unknown, path, f"its header has {', '.join(sorted(unknown))}")
+        return tensors, Card(**{**content, "input_shape": tuple(content["input_shape"])})
     raise ValueError(
         f"{str(path)!r} has format {found}, this version of osculate reads format {FORMAT}. Train it again, or use the "
         "version that wrote it."

@@ -30,7 +30,7 @@ from osculate.inverse import (
 from osculate.networks import SkipUNet
 from osculate.progress import Clock
 from osculate.randomness import seeded
-from osculate.tensorfiles import fill, network_tensors, read_tensors, write_tensors
+from osculate.tensorfiles import fill, header_of, network_tensors, read_tensors, write_tensors
 
 #: The positional argument of the command.
 SUBJECT = "image"
@@ -152,7 +152,7 @@ def _fitted(
     training = DeepImagePrior(network, prior.variation, prior.steps, prior.learning_rate, prior.stopping)
     if folder is not None and (folder / NETWORK).is_file():
         metadata, tensors = read_tensors(folder / NETWORK)
-        header = json.loads(metadata.get(HEADER, "{}"))
+        header = header_of(folder / NETWORK, metadata, HEADER) if HEADER in metadata else {}
         if header.get("digest") != _digest(given, data, prior):
             raise ValueError(
                 f"{str(folder / NETWORK)!r} was trained for other data or with other settings: leave out --resume to "

@@ -1,6 +1,5 @@
 """Training by full-batch steps, without batches, learning rate or optimiser."""
 
-import json
 import time
 from pathlib import Path
 from typing import Any
@@ -11,8 +10,9 @@ from osculate.batches import Data, Fixed
 from osculate.inputs import moved
 from osculate.methods._base import FullBatch
 from osculate.progress import track
+from osculate.schema import many, mapping, require_header
 from osculate.settings import described
-from osculate.tensorfiles import read_tensors, write_tensors
+from osculate.tensorfiles import header_of, read_tensors, write_tensors
 from osculate.training.runs import identity, same_run, write_log
 from osculate.training.settings import Settings
 
@@ -88,7 +88,8 @@ def _read(path: Path, method: FullBatch, mine: dict[str, str]) -> dict[str, Any]
     metadata, tensors = read_tensors(path)
     if HEADER not in metadata:
         raise ValueError(f"{str(path)!r} is not a checkpoint of this kind of training. Use another folder.")
-    found = json.loads(metadata[HEADER])
+    found = header_of(path, metadata, HEADER)
+    require_header(path, found, {"history": many(mapping()), "about": mapping()})
     theirs = found.get("identity", mine)  # checkpoints of version 0.1 have no identity
     with same_run(theirs, mine, path.parent):
         method.restore(tensors, path)

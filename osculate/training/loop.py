@@ -23,6 +23,7 @@ from osculate.methods._base import Method, has_labels, require_labels
 from osculate.parameters import undisturbed
 from osculate.randomness import preserved, seed_default
 from osculate.settings import described
+from osculate.training.checkpoints import Checkpoints
 from osculate.training.convergence import FALL, chosen_rate, fall, least_nll
 from osculate.training.runs import identity, same_run, write_log
 from osculate.training.settings import AUTO, OPTIMIZERS, PRECISIONS, Settings
@@ -263,6 +264,7 @@ def fit(
             max_epochs=settings.epochs * rounds,
             precision=PRECISIONS[precision],
             callbacks=callbacks,
+            plugins=[Checkpoints()],
             default_root_dir=folder,
             logger=False,
             enable_checkpointing=folder is not None,

@@ -140,6 +140,7 @@ def test_choices_of_the_posterior(
     run: Any, request: Any, tmp_path: Path, name: str, words: tuple[str, ...], facts: dict[str, Any], capsys: Any
 ) -> None:
     folder = request.getfixturevalue(name)
+    capsys.readouterr()  # what making it has printed
     assert run("fit", "--checkpoint", folder, *words, "--output", tmp_path) == 0, "the folder is enough"
     found = scores(tmp_path, "fit")
     assert {key: found[key] for key in facts} == facts

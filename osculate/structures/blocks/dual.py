@@ -186,7 +186,8 @@ class DualBlock(Block):
 
     def tensors(self) -> dict[str, Tensor]:
         packs = {f"{n}.{name}": value for n, rows in enumerate(self.rows) for name, value in rows.pack.items()}
-        return {**packs, **self.mix}
+        others = {} if self.others is None else {"others": self.others.rows}
+        return {**packs, **self.mix, **others}
 
     def with_tensors(self, tensors: Mapping[str, Tensor]) -> "DualBlock":
         rows = []
@@ -195,9 +196,14 @@ class DualBlock(Block):
             pack = {name.removeprefix(prefix): tensors[name] for name in tensors if name.startswith(prefix)}
             if "numbers" in pack:
                 pack["numbers"] = pack["numbers"].long()
+            each.require(pack)
             rows.append(replace(each, packs=[pack] if pack else []))
+        counts = {size(each.pack) for each in rows if each.pack}
+        if len(counts) > 1:
+            raise ValueError(f"the rows of a dual posterior are of different numbers of data and columns, {counts}.")
         mix = {"mix": tensors["mix"].double()} if "mix" in tensors else {}
-        return replace(self, rows=tuple(rows), sizes=[], mix=mix, draw=None)
+        others = None if self.others is None else replace(self.others, rows=tensors["others"], _classes={})
+        return replace(self, rows=tuple(rows), sizes=[], mix=mix, draw=None, others=others)
 
     @property
     def count(self) -> tuple[int, int]:

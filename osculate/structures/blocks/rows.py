@@ -78,6 +78,27 @@ class Rows:
         """All rows, after :meth:`finish`."""
         return self.packs[0] if self.packs else {}
 
+    def require(self, pack: Pack) -> None:
+        """Raise ValueError if the tensors of a file are no rows of these parameters.
+
+        Raises:
+            ValueError: other names or shapes.
+        """
+        groups, outputs, inputs = self.shape
+        names = {"g", "numbers" if self.lookup else "a"} if "g" in pack else {"j"}
+        g, a = pack.get("g"), pack.get("a", pack.get("numbers"))
+        whole = not pack or (set(pack) == names and all(tensor.ndim for tensor in pack.values()))
+        if whole and "j" in pack:
+            whole = pack["j"].ndim == 3 and pack["j"].shape[2] == prod(self.shape)
+        elif whole and g is not None and a is not None:
+            rest = (a.shape[0], a.shape[1]) if a.ndim > 1 else ()
+            whole = g.ndim == 5 and tuple(g.shape[1:]) == (*rest, groups, outputs)
+            whole = whole and (a.ndim == 2 if self.lookup else tuple(a.shape[2:]) == (groups, inputs))
+            whole = whole and not (self.lookup and bool(((a < -1) | (a >= inputs)).any()))
+        if not whole:
+            shapes = {name: tuple(tensor.shape) for name, tensor in pack.items()}
+            raise ValueError(f"the rows {shapes} are not those of parameters of shape {self.shape}.")
+
     def columns(self, part: slice) -> Pack:
         """Some columns of all rows, after :meth:`finish`."""
         return {name: value[part] if name in ("g", "j") else value for name, value in self.pack.items()}

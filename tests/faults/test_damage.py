@@ -1,0 +1,48 @@
+"""Damaged files end in a sentence, and none gives another answer in silence."""
+
+import random
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.faults.artefacts import MAKERS, answer, make
+from tests.faults.damage import ACCIDENTS, hostile, swapped_tensors
+
+
+@pytest.fixture(scope="module")
+def wholes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("wholes")
+    for kind in MAKERS:
+        make(kind, folder / kind)
+    return {kind: folder / kind for kind in MAKERS}
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+def test_accidents(kind: str, wholes: dict[str, Path], tmp_path: Path) -> None:
+    path, draw = tmp_path / "q.safetensors", random.Random(kind)
+    content, expected = wholes[kind].read_bytes(), answer(kind, wholes[kind])
+    for damage in {**ACCIDENTS, "swapped tensors": swapped_tensors}.values():
+        for _ in range(4):
+            path.write_bytes(content)
+            damage(path, draw)
+            try:
+                found = answer(kind, path)
+            except ValueError:
+                continue
+            assert torch.equal(found, expected)
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+def test_hostile_files_with_a_right_checksum(kind: str, wholes: dict[str, Path], tmp_path: Path) -> None:
+    """They are refused in a sentence, or are files of a consistent other posterior."""
+    path, draw = tmp_path / "q.safetensors", random.Random(kind)
+    content = wholes[kind].read_bytes()
+    for _ in range(12):
+        path.write_bytes(content)
+        hostile(path, draw)
+        try:
+            found = answer(kind, path)
+        except ValueError:
+            continue
+        assert bool(found.isfinite().all())
