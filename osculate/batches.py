@@ -1,10 +1,12 @@
 """Checked batches from pairs of tensors, loaders and iterables: every function that takes data reads it from here."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sized
+from hashlib import sha256
 from typing import Any, TypeAlias, TypeGuard
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from osculate.inputs import Inputs, count, take, tensors
@@ -121,6 +123,52 @@ class Fixed:
 
     def __iter__(self) -> Iterator[tuple[Inputs, Tensor]]:
         return as_batches(self.data, self._batch_size)
+
+
+def fingerprint(data: Data) -> dict[str, str]:
+    """Sizes and types of data, and a digest of a few rows; empty where data can only be read in order.
+
+    Rows of a data set that differs from one look to the next, as with random augmentations, are left out.
+
+    >>> fingerprint((torch.zeros(5, 2), torch.zeros(5)))["shape"]
+    '(5, 2) float32, (5,) float32'
+    """
+    if isinstance(data, DataLoader):
+        data = data.dataset
+    if is_pair(data):
+        parts = [*tensors(data[0]).values(), data[1]]
+        shape = ", ".join(f"{tuple(each.shape)} {str(each.dtype).removeprefix('torch.')}" for each in parts)
+        return {"shape": shape, "rows": rows_digest(*parts)}
+    if (
+        not isinstance(data, Dataset)
+        or isinstance(data, IterableDataset)
+        or not isinstance(data, Sized)
+        or not len(data)
+    ):
+        return {}
+    looks = {_row_digest([data[number] for number in chosen_rows(len(data))]) for _ in range(2)}
+    return {"shape": f"{len(data)} rows", **({"rows": looks.pop()} if len(looks) == 1 else {})}
+
+
+def chosen_rows(size: int) -> list[int]:
+    """A few rows of some data, spread over them."""
+    return sorted({number * (size - 1) // 4 for number in range(5)}) if size else []
+
+
+def rows_digest(*parts: Tensor) -> str:
+    """A digest of a few rows of tensors."""
+    return _row_digest([[part.detach()[chosen_rows(len(part))].cpu() for part in parts if part.ndim]])
+
+
+def _row_digest(rows: list[Any]) -> str:
+    total = sha256()
+    for leaf in tree_leaves(rows):
+        if isinstance(leaf, Tensor):
+            leaf = leaf.detach().cpu().contiguous().reshape(-1)
+            total.update(leaf.view(torch.uint8).numpy().tobytes() if leaf.numel() else b"")
+        else:
+            total.update(repr(leaf).encode())
+    return total.hexdigest()[:16]
 
 
 def is_pair(data: object) -> TypeGuard[tuple[Inputs, Tensor]]:

@@ -1,4 +1,4 @@
-"""What a file may hold: types and ranges of header and tensors, checked before anything is made of them."""
+"""Types and ranges that header and tensors of a file may have, checked before anything is made of them."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -59,7 +59,7 @@ def require(ok: bool, path: object, what: str) -> None:
     Args:
         ok: Result of a check.
         path: The file.
-        what: What is wrong with it.
+        what: The fault.
 
     Raises:
         ValueError: ``ok`` is false.

@@ -409,7 +409,14 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path, change: dict[str
         run(folder=tmp_path, resume=True, **change)
 
 
-@pytest.mark.parametrize("damage", ["truncated", "nonsense", "executes"])
+@pytest.mark.parametrize("data", [(X + 1, Y), (X, (Y + 1) % 3)], ids=["inputs", "targets"])
+def test_other_data_are_refused(tmp_path: Path, data: Any) -> None:
+    run(folder=tmp_path)
+    with pytest.raises(ValueError, match="other data: other values in some rows"):
+        run(data=data, folder=tmp_path, resume=True)
+
+
+@pytest.mark.parametrize("damage", ["truncated", "nonsense", "executes", "one bit"])
 def test_a_damaged_or_hostile_checkpoint_is_refused_and_not_executed(tmp_path: Path, damage: str) -> None:
     class Hostile:
         def __reduce__(self) -> Any:
@@ -419,6 +426,10 @@ def test_a_damaged_or_hostile_checkpoint_is_refused_and_not_executed(tmp_path: P
     path = tmp_path / "last.ckpt"
     if damage == "executes":
         torch.save({"osculate": Hostile()}, path)
+    elif damage == "one bit":
+        content = bytearray(path.read_bytes())
+        content[len(content) // 2] ^= 1
+        path.write_bytes(content)
     else:
         path.write_bytes(path.read_bytes()[:200] if damage == "truncated" else b"not a checkpoint")
     with pytest.raises(ValueError, match="not a checkpoint that can be resumed"):

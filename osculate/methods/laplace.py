@@ -1,10 +1,12 @@
 """Post-hoc Laplace: one pass over the data at the mode of a trained network."""
 
+import os
 import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -22,6 +24,7 @@ from osculate.methods.subnetwork import Subnetwork, Units, path_variance
 from osculate.parameters import Network, point_estimated, require_deterministic_layers, select, trainable, undisturbed
 from osculate.posteriors import Fit, Gaussian, earlier
 from osculate.posteriors.fit import first_rows, fitted, observe, require_room
+from osculate.posteriors.resumable import Sums, dependencies, interval
 from osculate.predictive import tune
 from osculate.priors import Isotropic, Layerwise, Prior
 from osculate.progress import track
@@ -44,6 +47,8 @@ def laplace(
     refine: bool | str = "auto",
     validation: Data | None = None,
     memory: str | int | None = None,
+    checkpoint: str | os.PathLike | None = None,
+    every: str | int = "5min",
     progress: bool = False,
 ) -> Gaussian:
     r"""The Laplace approximation of the posterior over a trained network's parameters.
@@ -74,6 +79,9 @@ def laplace(
         validation: Held-out data on which the posterior is tuned in the same call (:func:`osculate.tune`).
         memory: Largest size of the temporaries of the pass, in bytes or as "2GB"; by default 256 MiB (up to 1 GiB for
             large networks), or a quarter of the free memory if that is less.
+        checkpoint: A file for the sums over the data, from which an interrupted fit goes on where it was: the same call
+            again ends with the same bits. It is removed at the end. The data must come in the same order.
+        every: Interval at which it is written: a time such as "30s" or "5min", or a number of batches.
         progress: Show a progress bar.
 
     Returns:
@@ -82,7 +90,8 @@ def laplace(
 
     Raises:
         ValueError: dropout or batch normalisation is in training mode, no parameter is trainable, the data are empty
-            or not finite, the targets do not fit, a name is unknown, or the network is too large.
+            or not finite, the targets do not fit, a name is unknown, or the network is too large. The checkpoint is of
+            another network, of other data or settings, or damaged.
         TypeError: a likelihood, structure, curvature or prior is of another type, the loader yields no pairs, or the
             targets are of the wrong type.
 
@@ -106,6 +115,7 @@ def laplace(
         prior = lookup("prior", prior, {"evidence": Layerwise()})
     elif not isinstance(prior, Prior):
         prior = Isotropic(prior)
+    interval(every)
     if not isinstance(refine, bool):
         choose("refine", refine, ("auto",))
     require_network(model, likelihood)
@@ -120,13 +130,25 @@ def laplace(
     network = _network(model, subset, first[0])
     start = observe(network, likelihood, kind, first, memory)
     require_room(start, Diag() if isinstance(subset, Subnetwork) else matrix, memory)
-    every: Iterator[tuple[Inputs, Tensor]] = chain([first], batches)
+    batches_of_fit: Iterator[tuple[Inputs, Tensor]] = chain([first], batches)
     if isinstance(subset, Subnetwork):
-        start = _restricted(start, subset, matrix, data, every, progress)
-        every = _tracked(data, progress, f"{matrix.name} curvature of the subnetwork")
+        start = _restricted(start, subset, matrix, data, batches_of_fit, progress)
+        batches_of_fit = _tracked(data, progress, f"{matrix.name} curvature of the subnetwork")
         require_room(start, matrix, memory)
     titles = (f"{matrix.name} curvature, pass {number} of {matrix.passes}" for number in range(2, matrix.passes + 1))
-    fit = fitted(start, matrix, chain([every], (_tracked(data, progress, title) for title in titles)))
+    again = chain([batches_of_fit], (_tracked(data, progress, title) for title in titles))
+    sums = None
+    if checkpoint is not None:
+        if not matrix.resumes:
+            raise ValueError(
+                f"structure={matrix.name!r} keeps rows or the data themselves, and no sums that a checkpoint could "
+                "hold: fit with 'kron', 'diag', 'full' or 'low_rank', or without checkpoint."
+            )
+        generator = getattr(kind, "generator", None)
+        plain = kind if generator is None else replace(kind, generator=None)  # type: ignore[type-var]
+        about = dependencies(network, structure=matrix, curvature=plain, likelihood=likelihood)
+        sums = Sums(Path(checkpoint), every, about, generator)
+    fit = fitted(start, matrix, again, sums)
     kept = None if isinstance(data, Iterator) else data
     prior.require_structure(fit.curvature)
     q = Gaussian(fit, likelihood, prior, first_data=first_rows(*first), data=kept)

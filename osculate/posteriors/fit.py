@@ -14,6 +14,7 @@ from osculate.inputs import Inputs, apply, moved, take
 from osculate.likelihoods import Likelihood
 from osculate.memory import budget, free
 from osculate.parameters import Network
+from osculate.posteriors.resumable import Sums
 from osculate.settings import differences, first_difference
 from osculate.structures import Curvature, Structure
 from osculate.structures.blocks.hessian import for_hessian, without_negative_curvature
@@ -133,27 +134,50 @@ def require_room(start: Observation, structure: Structure, memory: str | int | N
     plan.require_room(free(network.device) if memory is None else start.memory, network.state_dtype.itemsize)
 
 
-def fitted(start: Observation, structure: Structure, passes: Iterable[Iterable[tuple[Inputs, Tensor]]]) -> Fit:
-    """The curvature and the likelihood's statistics, summed over all batches."""
+def fitted(
+    start: Observation,
+    structure: Structure,
+    passes: Iterable[Iterable[tuple[Inputs, Tensor]]],
+    sums: Sums | None = None,
+) -> Fit:
+    """The curvature and the likelihood's statistics, summed over all batches.
+
+    Args:
+        start: The first batch.
+        structure: The structure.
+        passes: The batches of each pass.
+        sums: A file for the sums, by which an interrupted fit goes on; None for none.
+    """
     network, likelihood = start.network, start.likelihood
     curvature = structure.zero(start.plan.specs, network.space, network.state_dtype, network.device)
     if isinstance(start.kind, Hessian):
         curvature = replace(curvature, blocks=for_hessian(curvature.blocks))
     statistics: dict[str, Tensor] = {}
     size = 0
+    if sums is not None:
+        curvature, size = sums.restored(curvature, statistics)
     for number, batches in enumerate(passes):
+        summed = True  # before this process
         for batch, (x, y) in enumerate(batches):
+            if sums is not None and sums.done(number, batch, (x, y)):
+                continue
+            summed = False
             x, y = moved(x, network.device), y.to(network.device)
             f = structure.add(curvature, replace(start, batch=(x, y), number=batch), number)
             if number == 0:
                 for name, value in likelihood.statistics(f, y).items():
                     statistics[name] = statistics.get(name, torch.zeros_like(value)) + value
                 size += len(y)
-        curvature.finish()
+            if sums is not None:
+                sums.keep(number, batch, curvature, statistics, size)
+        if not (summed and sums is not None and sums.beyond(number)):
+            curvature.finish()
     if isinstance(start.kind, Hessian):
         curvature = replace(curvature, blocks=without_negative_curvature(curvature.blocks))
     for name, tensor in curvature.tensors().items():
         require_finite(tensor, f"the curvature ({name})")
+    if sums is not None:
+        sums.remove()
     return Fit(curvature, likelihood, statistics, size, start.plan, network, start.kind.name)
 
 

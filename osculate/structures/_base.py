@@ -339,6 +339,8 @@ class Structure(ABC):
     takes_correlations: ClassVar[bool] = False
     #: The class of its posterior precisions.
     precision_class: ClassVar[type[PosteriorPrecision]] = PosteriorPrecision
+    #: True if its sums over data are plain tensors, which a checkpoint can hold.
+    resumes: ClassVar[bool] = True
     #: The reason why a file cannot hold a posterior with this structure; empty if it can.
     unstorable: ClassVar[str] = ""
 

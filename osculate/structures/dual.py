@@ -75,6 +75,7 @@ class Dual(Structure):
     joint: ClassVar[bool] = True
     entrywise: ClassVar[bool] = True
     takes_correlations: ClassVar[bool] = True
+    resumes: ClassVar[bool] = False
     points: int | None = None
     approximation: str = "nystrom"
     seed: int = 0

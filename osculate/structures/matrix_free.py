@@ -93,6 +93,7 @@ class MatrixFree(Structure):
     name: ClassVar[str] = "matrix_free"
     joint: ClassVar[bool] = True
     takes_correlations: ClassVar[bool] = True
+    resumes: ClassVar[bool] = False
     precision_class: ClassVar[type[PosteriorPrecision]] = EstimatedPrecision
     unstorable: ClassVar[str] = (
         "a posterior with structure='matrix_free' cannot be saved: its curvature is the data themselves, which a file "

@@ -6,14 +6,14 @@ from typing import Any
 
 import torch
 
-from osculate.batches import Data, Fixed
+from osculate.batches import Data, Fixed, fingerprint
 from osculate.inputs import moved
 from osculate.methods._base import FullBatch
 from osculate.progress import track
 from osculate.schema import many, mapping, require_header
 from osculate.settings import described
 from osculate.tensorfiles import header_of, read_tensors, write_tensors
-from osculate.training.runs import identity, same_run, write_log
+from osculate.training.runs import identity, require_same_data, same_run, write_log
 from osculate.training.settings import Settings
 
 CHECKPOINT = "last.safetensors"
@@ -59,8 +59,9 @@ def fit(
                     f"the checkpoint in {folder} was made with {name}={found['about'].get(name)}, and this run has "
                     f"{name}={value}. Resume with the same settings and data, or use another folder."
                 )
+        require_same_data(found.get("data", {}), data, folder)
         history: History = found["history"] if found else []
-        header = {"history": history, "about": about, "identity": run_identity}
+        header = {"history": history, "about": about, "identity": run_identity, "data": fingerprint(data)}
         for epoch in track(range(len(history) + 1, settings.epochs + 1), "training", settings.epochs, progress):
             if bool(method.converged):
                 break

@@ -17,7 +17,7 @@ from lightning.pytorch.callbacks import ModelCheckpoint, RichProgressBar
 from torch import Tensor
 from torch.optim import Optimizer
 
-from osculate.batches import Data, Fixed, as_batches, shuffled
+from osculate.batches import Data, Fixed, as_batches, fingerprint, shuffled
 from osculate.inputs import Inputs
 from osculate.methods._base import Method, has_labels, require_labels
 from osculate.parameters import undisturbed
@@ -25,7 +25,7 @@ from osculate.randomness import preserved, seed_default
 from osculate.settings import described
 from osculate.training.checkpoints import Checkpoints
 from osculate.training.convergence import FALL, chosen_rate, fall, least_nll
-from osculate.training.runs import identity, same_run, write_log
+from osculate.training.runs import identity, require_same_data, same_run, write_log
 from osculate.training.settings import AUTO, OPTIMIZERS, PRECISIONS, Settings
 
 CHECKPOINT = "last.ckpt"
@@ -169,6 +169,7 @@ class Loop(pl.LightningModule):
             "choices": described(self.method.choices()),
             "num_data": self.epochs.num_data,
             "identity": self.identity,
+            "data": fingerprint(self.epochs.in_order.data),
             "history": self.history,
             "best": self.best,
             "rate": self.rate,
@@ -184,6 +185,7 @@ class Loop(pl.LightningModule):
         with same_run(theirs, self.identity, self.folder):
             self._require_same_settings(found)
             self._require_same_parameters(checkpoint["state_dict"])
+        require_same_data(saved.get("data", {}), self.epochs.in_order.data, self.folder)
         self.history, self.best = saved["history"], saved["best"]
         self.rate = saved.get("rate", self.rate)
 
