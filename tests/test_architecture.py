@@ -21,6 +21,7 @@ ORDER = (
     "progress",
     "randomness",
     "files",
+    "schema",
     "tensorfiles",
     "operations",
     "differentiation",

@@ -43,7 +43,7 @@ class Checkpoints(TorchCheckpointIO):
         if beside.is_file():
             known = {line.split(" ")[0] for line in beside.read_text(encoding="utf-8", errors="replace").splitlines()}
             if _digest(path) not in known:
-                raise ValueError("its content is not that of its checksum: it is damaged")
+                raise ValueError("its content is not that of its checksum: it is damaged.")
         return torch.load(path, map_location=map_location or "cpu", weights_only=True)
 
     def remove_checkpoint(self, path: Any) -> None:
