@@ -140,9 +140,19 @@ def stray_matplotlib(source: str, path: Path) -> list[str]:
     ]
 
 
+#: The one place of Lightning's checkpoints, which torch writes, and reads with weights_only=True.
+CHECKPOINTS = "training/checkpoints.py"
+
+
 def pickles(source: str, path: Path) -> list[str]:
     """Anything that reads or writes pickles: loading one executes whatever it holds."""
     tree = ast.parse(source)
+    if path.as_posix().endswith(CHECKPOINTS):
+        calls = [
+            node for node in ast.walk(tree) if isinstance(node, ast.Call) and ast.unparse(node.func) == "torch.load"
+        ]
+        unsafe = [call for call in calls if "weights_only=True" not in map(ast.unparse, call.keywords)]
+        return [f"{path}:{call.lineno} loads a checkpoint without weights_only=True" for call in unsafe]
     modules = [(line, name) for line, name in imported_modules(tree, ("osculate",))]
     found = [
         (line, name) for line, name in modules if name.split(".")[0] in {"pickle", "dill", "joblib", "cloudpickle"}
@@ -179,6 +189,7 @@ BROKEN = (
     (pickles, "serialization.py", "from pickle import loads"),
     (pickles, "serialization.py", "import torch\ntorch.save({}, 'x')"),
     (pickles, "serialization.py", "from torch import load"),
+    (pickles, "training/checkpoints.py", "import torch\ntorch.load('x', weights_only=False)"),
     (pickles, "data/files.py", "import numpy as np\nnp.load('x', allow_pickle=True)"),
 )
 

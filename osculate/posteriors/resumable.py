@@ -64,11 +64,11 @@ class Sums:
     every: str | int
     about: Mapping[str, str]
     generator: torch.Generator | None = None
-    _position: tuple[int, int] = (0, 0)
-    _chain: str = ""
-    _expected: str = ""
-    _found: dict[str, Tensor] = field(default_factory=dict)
-    _size: int = 0
+    _position: tuple[int, int] = field(default=(0, 0), init=False)
+    _chain: str = field(default="", init=False)
+    _expected: str = field(default="", init=False)
+    _found: dict[str, Tensor] = field(default_factory=dict, init=False)
+    _size: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
         self._seconds, self._batches = interval(self.every)
