@@ -67,7 +67,7 @@ def even_parts(size: int, largest: int) -> list[slice]:
     return [slice(start, min(size, start + step)) for start in range(0, size, step)]
 
 
-def readable(size: float) -> str:
+def readable(size: float | int) -> str:
     """A number of bytes as text with a unit.
 
     >>> readable(3.2e9)

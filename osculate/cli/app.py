@@ -7,11 +7,13 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 from jsonargparse import ArgumentError, ArgumentParser, DefaultHelpFormatter, Namespace
 
-from osculate.cli import demo, evaluate, fit, predict, reconstruct, train
+from osculate.cli import demo, evaluate, fit, inspect, predict, reconstruct, train
+from osculate.cli.folder import read_config
 from osculate.files import versions
 from osculate.registry import lookup
 
@@ -58,6 +60,7 @@ COMMANDS = {
         "predict": predict,
         "evaluate": evaluate,
         "reconstruct": reconstruct,
+        "inspect": inspect,
     }.items()
 }
 
@@ -86,7 +89,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             command, place = lookup("command", named, COMMANDS), typed.index(named) + 1
             _require_known(typed, command, f"osculate {named}")
             typed = [*typed[:place], *_with_subject(typed[place:], command)]
+        _require_plain_configs(typed)
         chosen = _parser().parse_args(typed)
+        _require_typed_factory(typed, chosen[chosen.command])
         COMMANDS[chosen.command].call(chosen[chosen.command])
 
     return answered("osculate", dispatch, _normalised(sys.argv[1:] if arguments is None else arguments, COMMANDS))
@@ -103,6 +108,7 @@ def run_alone(command: Command, program: str, arguments: Sequence[str] | None = 
 
     def dispatch(typed: list[str]) -> None:
         _require_known(typed, command, program)
+        _require_plain_configs(typed)
         command.call(_options(command, program).parse_args(_with_subject(typed, command)))
 
     typed = _normalised(sys.argv[1:] if arguments is None else arguments, {program: command})
@@ -198,6 +204,33 @@ def _with_subject(typed: list[str], command: Command) -> list[str]:
         if command.subject and not word.startswith("-") and not value:
             return [*typed[:number], f"--{command.subject}={word}", *typed[number + 1 :]]
     return typed
+
+
+def _values(typed: Sequence[str], option: str) -> list[str]:
+    """The values of an option, in the order in which they are typed."""
+    glued = [word.partition("=")[2] for word in typed if word.startswith(f"{option}=")]
+    return glued + [value for name, value in pairwise(typed) if name == option]
+
+
+def _require_plain_configs(typed: Sequence[str]) -> None:
+    """Raise ValueError for configuration files that the parser should not read."""
+    for path in map(Path, _values(typed, "--config")):
+        if path.is_file():  # else the parser raises an error
+            read_config(path)
+
+
+def _require_typed_factory(typed: Sequence[str], chosen: Namespace) -> None:
+    """Raise ValueError if a file names code: only a person at the command line does.
+
+    Raises:
+        ValueError: the message gives the option to type.
+    """
+    factory = str(chosen.get("model") or "")
+    if ":" in factory and factory not in _values(typed, "--model"):
+        raise ValueError(
+            f"the configuration file names the code {factory}, and a file must not run code by itself: type --model "
+            f"{factory} if you trust it."
+        )
 
 
 def _one_line(error: object) -> str:

@@ -14,7 +14,10 @@ import yaml
 
 from osculate.cli.options import plain
 from osculate.files import versions as versions, write_text as write_text
+from osculate.memory import readable
 
+#: Bytes of a configuration file at most.
+LARGEST_CONFIG = 2**20
 #: The name of a saved posterior.
 POSTERIOR = "posterior.safetensors"
 
@@ -42,6 +45,26 @@ def write_config(path: Path, command: str, *parts: Any) -> None:
     options = {name: value for part in parts for name, value in asdict(part).items()}
     text = yaml.safe_dump(plain(options), sort_keys=False, allow_unicode=True)
     write_text(path, f"# osculate {command} --config {path.name} repeats this run\n{text}")
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """Read the options of a file, which must not be large or have aliases: these can grow without bound when read.
+
+    Raises:
+        ValueError: it is too large, has aliases, or is no YAML file of options.
+    """
+    if (size := path.stat().st_size) > LARGEST_CONFIG:
+        raise ValueError(f"{str(path)!r} has {readable(size)}, and options take less than 1 MB: name another file.")
+    try:
+        text = path.read_text(encoding="utf-8")
+        if any(isinstance(token, yaml.AliasToken) for token in yaml.scan(text)):
+            raise ValueError(f"{str(path)!r} has aliases (*name), which options do not need: write the values out.")
+        options = yaml.safe_load(text)
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+        raise ValueError(f"{str(path)!r} is not a YAML file ({' '.join(str(error).split())}).") from error
+    if not isinstance(options, dict | None):
+        raise ValueError(f"{str(path)!r} is not a YAML file of options, each with a name and a value.")
+    return options or {}
 
 
 @contextmanager

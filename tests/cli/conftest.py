@@ -16,7 +16,7 @@ def run() -> Run:
     """Run a command quietly, without the user's environment."""
 
     def command(*words: object) -> int:
-        quiet = [] if "--help" in words else ["--no-progress", "--device", "cpu"]
+        quiet = [] if "--help" in words or words[:1] == ("inspect",) else ["--no-progress", "--device", "cpu"]
         return main([*(str(word) for word in words), *quiet])
 
     return command

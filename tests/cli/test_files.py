@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -378,7 +379,9 @@ def test_inputs_of_another_shape_are_refused(run: Any, classifier: Path, tmp_pat
 def test_a_posterior_of_an_earlier_training_is_refused(run: Any, classifier: Path, tmp_path: Path, capsys: Any) -> None:
     shutil.copytree(classifier, tmp_path / "run")
     again = ("--config", classifier / "config.yaml", "--seed", 1, "--epochs", 1, "--output", tmp_path / "run")
-    assert run("train", *again) == 0
+    assert run("train", *again) == 2
+    assert "--overwrite" in capsys.readouterr().err
+    assert run("train", *again, "--overwrite") == 0
     assert run("evaluate", "--posterior", tmp_path / "run" / "posterior.safetensors") == 2
     assert "trained again after" in capsys.readouterr().err
     assert run("fit", "--checkpoint", tmp_path / "run") == 0  # as the message says
@@ -491,3 +494,71 @@ def test_every_row_of_another_file_is_evaluated_in_the_units_of_the_training(
     scores = json.loads((tmp_path / "scores.json").read_text())
     assert scores["test_data"] == 30
     assert scores["Laplace"]["rmse"] < 10  # in the file's units; other scalings would shift it by much more
+
+
+# ---- files that nobody should trust, and folders that are in use --------------------------------------------------
+
+
+def test_a_file_names_no_code(run: Any, tmp_path: Path, capsys: Any) -> None:
+    (tmp_path / "evil.py").write_text(f"open({str(tmp_path / 'executed')!r}, 'w')\n")
+    (tmp_path / "run.yaml").write_text("data: digits\nmodel: evil:make\nepochs: 1\n")
+    words = ("train", "--config", tmp_path / "run.yaml", "--output", tmp_path / "run")
+    assert run(*words) == 2
+    assert "must not run code by itself: type --model evil:make" in capsys.readouterr().err
+    assert not (tmp_path / "executed").exists()
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a: &a [1, 1]\nb: &b [*a, *a]\nepochs: [*b, *b]\n", "has aliases"),
+        ("#" + "x" * 2**21, "take less than 1 MB"),
+        ("epochs: [1", "is not a YAML file"),
+        ("- 1\n- 2\n", "each with a name and a value"),
+    ],
+)
+def test_a_configuration_that_would_never_end(run: Any, tmp_path: Path, capsys: Any, text: str, words: str) -> None:
+    (tmp_path / "run.yaml").write_text(text)
+    assert run("train", "--config", tmp_path / "run.yaml", "--output", tmp_path / "run") == 2
+    assert words in capsys.readouterr().err
+
+
+def test_a_run_is_neither_replaced_nor_resumed_by_mistake(
+    run: Any, tmp_path: Path, capsys: Any, monkeypatch: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ("train", "--data", "digits", "--train-size", 60, "--epochs", 1)
+    assert run(*words, "--resume") == 2
+    assert "there is no run to resume" in capsys.readouterr().err
+    assert run(*words) == 0
+    assert run(*words) == 0
+    assert {path.name for path in (tmp_path / "runs").iterdir()} == {"train", "train-2"}
+    assert run(*words, "--output", "runs/train") == 2
+    assert "--resume to go on with it, --overwrite to replace it" in capsys.readouterr().err
+    assert run(*words, "--output", "runs/train", "--resume") == 0
+    assert run(*words, "--output", "runs/train", "--resume", "--overwrite") == 2
+
+
+def test_inspect_tells_what_files_are(run: Any, classifier: Path, tmp_path: Path, capsys: Any) -> None:
+    assert run("inspect", classifier) == 0
+    out = capsys.readouterr().out
+    assert all(words in out for words in ("posterior.safetensors", "structure      kron", "checksum       right"))
+    assert all(words in out for words in ("network with its card", "checkpoint of a training", "epochs         8"))
+    damaged = tmp_path / "model.safetensors"
+    content = bytearray((classifier / "model.safetensors").read_bytes())
+    content[-3] ^= 4
+    damaged.write_bytes(content)
+    assert run("inspect", damaged) == 2
+    assert "not that of its checksum" in capsys.readouterr().err
+    assert run("inspect", tmp_path / "nowhere") == 2
+    (tmp_path / "notes.txt").write_text("?")
+    assert run("inspect", tmp_path / "notes.txt") == 2
+    assert "of no kind that osculate reads" in capsys.readouterr().err
+
+
+def test_permissions_follow_the_mask_of_the_user(classifier: Path) -> None:
+    mask = os.umask(0o022)
+    os.umask(mask)
+    for name in ("model.safetensors", "posterior.safetensors", "last.ckpt", "config.yaml"):
+        assert (classifier / name).stat().st_mode & 0o777 == 0o666 & ~mask

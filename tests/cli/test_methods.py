@@ -392,7 +392,7 @@ def test_a_training_too_short_for_its_method_warns(run: Any, tmp_path: Path, cap
     words = ("train", *DIGITS, "--output", tmp_path, "--batch-size", 30)
     assert run(*words, *few("ivon"), "--batch-size", 30, "--epochs", 2) == 0
     assert "8 steps are few for the variances" in capsys.readouterr().err
-    assert run(*words, *few("deep_ensemble"), "--epochs", 2) == 0
+    assert run(*words, *few("deep_ensemble"), "--epochs", 2, "--overwrite") == 0
     assert "steps" not in capsys.readouterr().err
 
 
@@ -489,7 +489,7 @@ def test_a_held_out_error_above_the_noise_of_the_training_warns(run: Any, tmp_pa
     assert run(*words) == 0
     assert "the error on held-out data is" in (err := capsys.readouterr().err)
     assert "Train again with --noise" in err
-    assert run(*words, "--noise", 0.9) == 0
+    assert run(*words, "--noise", 0.9, "--overwrite") == 0
     assert "held-out" not in capsys.readouterr().err
 
 

@@ -1,0 +1,165 @@
+"""Print what a file is: a posterior, a network, a checkpoint, arrays or options, and whether it is whole.
+
+Nothing of the file is executed, and no network is built. The exit status is 2 for a file that is damaged or unknown.
+"""
+
+import json
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from osculate import serialization
+from osculate.cli import checkpoint, reconstruct
+from osculate.cli.folder import read_config
+from osculate.memory import readable
+from osculate.posteriors import resumable
+from osculate.tensorfiles import CHECKSUM, digest, header_of, read_tensors
+from osculate.training import full_batch
+
+#: Kinds of tensor files by the key of their header.
+KINDS = {
+    serialization.HEADER: "posterior",
+    checkpoint.HEADER: "network with its card",
+    full_batch.HEADER: "checkpoint of a training by full-batch steps",
+    resumable.HEADER: "sums of an interrupted fit",
+    reconstruct.HEADER: "network of a reconstruction",
+}
+#: Entries of headers that are shown as they are.
+SHOWN = (
+    "format",
+    "posterior",
+    "num_data",
+    "temperature",
+    "kind",
+    "model",
+    "input_shape",
+    "outputs",
+    "noise",
+    "position",
+)
+
+
+@dataclass(frozen=True)
+class InspectOptions:
+    """The file.
+
+    Args:
+        file: A file, or a folder of a run, all of whose files are shown.
+    """
+
+    file: Path
+
+
+PARTS = (InspectOptions,)
+SUBJECT = "file"
+
+
+def run(options: InspectOptions) -> None:
+    """Print a description of each file."""
+    path = options.file
+    if not path.exists():
+        raise FileNotFoundError(f"there is no file at {str(path)!r}.")
+    for each in sorted(one for one in path.iterdir() if one.is_file()) if path.is_dir() else [path]:
+        print(each)
+        if path.is_dir() and each.suffix not in READERS:
+            print(f"  {readable(each.stat().st_size)}")
+            continue
+        for name, value in described(each):
+            print(f"  {name:<14} {value}")
+
+
+def described(path: Path) -> Iterator[tuple[str, Any]]:
+    """Yield names and facts of a file.
+
+    Raises:
+        ValueError: it is damaged, or of no kind that osculate reads.
+    """
+    reader = READERS.get(path.suffix)
+    if reader is None:
+        raise ValueError(f"{str(path)!r} is of no kind that osculate reads: {', '.join(READERS)}.")
+    yield "size", readable(path.stat().st_size)
+    yield from reader(path)
+
+
+def _tensors(path: Path) -> Iterator[tuple[str, Any]]:
+    metadata, tensors = read_tensors(path)
+    key = next((name for name in metadata if name in KINDS), None)
+    yield "what", "tensors, not written by osculate" if key is None else KINDS[key]
+    if key is not None:
+        header = header_of(path, metadata, key)
+        yield from ((name, header[name]) for name in SHOWN if header.get(name) is not None)
+        for name in ("structure", "likelihood"):
+            if isinstance(header.get(name), dict) and "name" in header[name]:
+                yield name, header[name]["name"]
+        if "architecture" in header:
+            yield "architecture", _short(header["architecture"].encode())
+        yield "checksum", "right" if _has_checksum(path) else "none (version 0.1)"
+    prefix = "network." if any(name.startswith("network.") for name in tensors) else ""
+    weights = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+    yield "weights", digest({}, weights)[:16]  # the same for a posterior and the network that it is around
+    yield "tensors", f"{len(tensors)}, {_floats(tensors):,} numbers"
+
+
+def _has_checksum(path: Path) -> bool:
+    with path.open("rb") as file:
+        size = int.from_bytes(file.read(8), "little")
+        return CHECKSUM in json.loads(file.read(size)).get("__metadata__", {})
+
+
+def _checkpoint(path: Path) -> Iterator[tuple[str, Any]]:
+    from osculate.training.checkpoints import Checkpoints, checksum_of
+
+    try:
+        found = Checkpoints().load_checkpoint(path)
+    except Exception as error:
+        raise ValueError(f"{str(path)!r} is damaged, or no checkpoint of a training ({error}).") from error
+    saved = found.get("osculate", {})
+    yield "what", "checkpoint of a training" if saved else "checkpoint of Lightning, not of osculate"
+    yield "epochs", len(saved.get("history", ())) or found.get("epoch", 0)
+    yield from ((name, saved[name]) for name in ("num_data",) if name in saved)
+    yield from ((name, value) for name, value in saved.get("data", {}).items())
+    yield "checksum", "right" if checksum_of(path).is_file() else "none (version 0.1)"
+
+
+def _arrays(path: Path) -> Iterator[tuple[str, Any]]:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            for each in archive.infolist():
+                yield each.filename, f"{readable(each.file_size)}, {readable(each.compress_size)} in the file"
+    except zipfile.BadZipFile as error:
+        raise ValueError(f"{str(path)!r} is damaged, or no archive of arrays ({error}).") from error
+
+
+def _options(path: Path) -> Iterator[tuple[str, Any]]:
+    yield from read_config(path).items()
+
+
+def _record(path: Path) -> Iterator[tuple[str, Any]]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{str(path)!r} is damaged, or not JSON ({error}).") from error
+    yield "what", f"JSON with {', '.join(content) if isinstance(content, dict) else f'{len(content)} entries'}"
+
+
+def _short(content: bytes) -> str:
+    return sha256(content).hexdigest()[:16]
+
+
+def _floats(tensors: dict[str, Tensor]) -> int:
+    return sum(tensor.numel() for tensor in tensors.values())
+
+
+#: Readers by the end of a file's name.
+READERS = {
+    ".safetensors": _tensors,
+    ".ckpt": _checkpoint,
+    ".npz": _arrays,
+    ".yaml": _options,
+    ".json": _record,
+}
