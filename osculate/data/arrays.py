@@ -8,6 +8,9 @@ import torch
 from osculate.data.dataset import Dataset, Part, Source, as_inputs, as_targets, assemble, random_test_part
 from osculate.data.files import read_all_npz
 
+#: Number of classes above which at least this share must have data.
+MANY, USED = 1000, 0.1
+
 
 def read_arrays(path: str | Path, targets: bool = True) -> Part:
     """Read inputs and targets without scaling, as float32 and int64 or float32; uint8 images are divided by 255.
@@ -73,7 +76,7 @@ def from_arrays(
         train, test = random_test_part(x, y, max(1, round(test_fraction * len(x))), seed)
     classes = None
     if not y.is_floating_point():
-        classes = tuple(str(c) for c in range(int(torch.cat([y, test[1]]).max()) + 1))
+        classes = tuple(map(str, range(_number_of_classes(path, torch.cat([y, test[1]])))))
     if len(train[0]) < 2:
         raise ValueError(f"{path} leaves {len(train[0])} rows to train on: add rows, or lower test_fraction.")
     return assemble(Path(path).stem, Source(train, test, classes), train_size, validation_size, seed)
@@ -100,6 +103,22 @@ def _pair(path: str | Path, arrays: dict[str, np.ndarray], x_key: str, y_key: st
         raise ValueError(f"{x_key} in {path} has {len(x)} rows and {y_key} {len(y)}: give each input one target.")
     inputs = torch.from_numpy(x if x.dtype == np.uint8 else x.astype(np.float32))
     return inputs, _targets(path, y_key, y)
+
+
+def _number_of_classes(path: str | Path, labels: torch.Tensor) -> int:
+    """C, from classes that are numbered from 0.
+
+    Raises:
+        ValueError: there are many classes, of which most have no data: the network would have an output for each.
+    """
+    number, different = int(labels.max()) + 1, len(labels.unique())
+    if number > MANY and different < USED * number:
+        raise ValueError(
+            f"y in {path} has {different:,} different labels up to {number - 1:,}, and a network has one output for "
+            "each number below: number the classes from 0 without gaps, for example with numpy.unique(y, "
+            "return_inverse=True)."
+        )
+    return number
 
 
 def _targets(path: str | Path, key: str, y: np.ndarray) -> torch.Tensor:

@@ -13,10 +13,13 @@ import torch
 from torch import Tensor
 
 from osculate.checks import require_library
+from osculate.memory import free, readable
 
 #: Environment variable with the folder of the data sets.
 VARIABLE = "OSCULATE_DATA"
 
+#: Share of the free memory that the arrays of an archive may take.
+SHARE = 0.5
 #: idx magic numbers: unsigned bytes, with the number of axes in the last byte.
 IDX_UBYTE = 0x0800
 
@@ -146,9 +149,50 @@ def read_npz(path: str | Path, *keys: str) -> list[np.ndarray]:
     return [arrays[key] for key in keys]
 
 
+def declared(path: str | Path) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
+    """Shapes and types of the arrays of a NumPy archive, from their headers: nothing is inflated.
+
+    Raises:
+        ValueError: an array declares another size than the archive has for it, or holds Python objects.
+        zipfile.BadZipFile: the file is no archive.
+    """
+    found = {}
+    with zipfile.ZipFile(path) as archive:
+        for each in archive.infolist():
+            with archive.open(each) as file:
+                version = np.lib.format.read_magic(file)
+                read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+                shape, _, dtype = read(file)
+                size = file.tell() + math.prod(shape) * dtype.itemsize
+            if dtype.hasobject:
+                raise ValueError(f"{each.filename} holds Python objects")
+            if size != each.file_size:
+                raise ValueError(f"{each.filename} declares {size:,} bytes and has {each.file_size:,}")
+            found[each.filename.removesuffix(".npy")] = (shape, dtype)
+    return found
+
+
+def require_room(path: str | Path) -> None:
+    """Raise ValueError if the arrays of an archive would take more than half of the free memory once inflated.
+
+    Raises:
+        ValueError: the message gives both sizes.
+    """
+    sizes = {name: math.prod(shape) * dtype.itemsize for name, (shape, dtype) in declared(path).items()}
+    available = free(torch.device("cpu"))
+    if sum(sizes.values()) > SHARE * available:
+        largest = max(sizes, key=sizes.__getitem__)
+        raise ValueError(
+            f"its arrays take {readable(sum(sizes.values()))}, {largest!r} alone {readable(sizes[largest])}, and "
+            f"{readable(available)} of memory are free"
+        )
+
+
 def read_all_npz(path: str | Path) -> dict[str, np.ndarray]:
     """Read all arrays of a NumPy archive; see :func:`read_npz`."""
     try:
+        if zipfile.is_zipfile(path):
+            require_room(path)
         with np.load(path, allow_pickle=False) as archive:
             return {key: archive[key] for key in archive.files}
     except FileNotFoundError:

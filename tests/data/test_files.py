@@ -2,7 +2,9 @@
 
 import gzip
 import hashlib
+import io
 import struct
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +12,7 @@ import pytest
 import torch
 
 from osculate.data import files
-from osculate.data.files import Download, find, read_idx, read_npz
+from osculate.data.files import Download, find, read_all_npz, read_idx, read_npz
 from tests.errors import says
 
 
@@ -157,3 +159,22 @@ class TestNpz:
         np.save(tmp_path / "a.npy", np.zeros(3))
         with pytest.raises(ValueError, match="a.npy cannot be read"):
             read_npz(tmp_path / "a.npy", "X")
+
+
+def test_an_archive_that_would_fill_the_memory_is_not_inflated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "bomb.npz"
+    np.savez_compressed(path, X=np.zeros((1000, 1000)), y=np.zeros(1000))
+    assert path.stat().st_size < 20_000
+    monkeypatch.setattr("osculate.data.files.free", lambda device: 10_000_000)
+    with pytest.raises(ValueError, match=says("8.0 MB", "'X'", "10.0 MB")):
+        read_all_npz(path)
+
+
+def test_an_archive_whose_sizes_differ_from_its_headers_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "odd.npz"
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, {"descr": "<f8", "fortran_order": False, "shape": (10**9, 10**3)})
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("X.npy", header.getvalue() + bytes(80))
+    with pytest.raises(ValueError, match=says("X.npy declares", "numpy.savez")):
+        read_all_npz(path)
