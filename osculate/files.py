@@ -4,6 +4,7 @@ import errno
 import glob
 import os
 import platform
+import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -26,7 +27,7 @@ def written_aside(path: Path) -> Iterator[Path]:
     aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        _remove_leftovers(path)
+        remove_leftovers(path)
         yield aside
         aside.chmod(0o666 & ~_mask())
         _to_disk(aside)
@@ -68,12 +69,15 @@ def _mask() -> int:
         return mask
 
 
-def _remove_leftovers(path: Path) -> None:
-    """Remove temporary files of the same path whose processes have ended."""
+def remove_leftovers(path: Path) -> None:
+    """Remove temporary files and folders of a path, named ``.<name>.<process>.tmp``, whose processes have ended."""
     for left in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
         process = left.name.split(".")[-2]
         if process.isdigit() and int(process) != os.getpid() and not _runs(int(process)):
-            left.unlink(missing_ok=True)
+            if left.is_dir():
+                shutil.rmtree(left, ignore_errors=True)
+            else:
+                left.unlink(missing_ok=True)
 
 
 def _runs(process: int) -> bool:

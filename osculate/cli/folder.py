@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -13,7 +12,7 @@ from typing import Any
 import yaml
 
 from osculate.cli.options import plain
-from osculate.files import versions as versions, write_text as write_text
+from osculate.files import remove_leftovers, versions as versions, write_text as write_text
 from osculate.memory import readable
 
 #: Bytes of a configuration file at most.
@@ -74,7 +73,9 @@ def staged(folder: Path) -> Iterator[Path]:
     Other files in `folder` are kept; after an error nothing there has changed.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
-    aside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+    remove_leftovers(folder)
+    aside = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
+    aside.mkdir()
     try:
         yield aside
         folder.mkdir(exist_ok=True)
