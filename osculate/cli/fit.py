@@ -158,8 +158,8 @@ def _opened(options: FitOptions, data: DataOptions) -> tuple[nn.Module, Card, Da
     require_targets(options.model, dataset.has_targets)
     card = card_of(dataset, chosen, options.model, {}, None)
     model = card.network(options.model)
-    inner = isinstance(model, Output) and not all(name.startswith("network.") for name in tensors)
-    fill(model.network if inner else model, tensors, options.checkpoint)
+    bare = isinstance(model, Output) and not all(name.startswith("network.") for name in tensors)
+    fill(model.get_submodule("network") if bare else model, tensors, options.checkpoint)
     reconstructs = isinstance(model, Autoencoder)
     noise = None if dataset.classes is not None and not reconstructs else NOISE[reconstructs]
     card = card_of(dataset, chosen, options.model, {}, noise, reconstructs)

@@ -16,7 +16,7 @@ from osculate.parameters import Network
 #: A way out for a network without products J v.
 _INSTEAD = (
     "osc.predict and osc.functional_variance need none with a structure that is built from layers ('full', 'block', "
-    "'kron', 'diag')."
+    "'kron', 'diag')"
 )
 
 
@@ -58,7 +58,7 @@ class Linearisation:
         except NotImplementedError as error:
             raise ValueError(
                 "an operation of this network has neither a second derivative nor a derivative in forward mode "
-                f"({str(error).partition(' because')[0]}): products with its Jacobian cannot be computed. {_INSTEAD}"
+                f"({str(error).partition(' because')[0]}): products with its Jacobian cannot be computed. {_INSTEAD}."
             ) from error
         return product.to(self._network.state_dtype)
 
@@ -81,7 +81,7 @@ class Linearisation:
         if bool(difference.abs() > min(0.1, 1e3 * torch.finfo(v.dtype).eps) * scale):
             raise RuntimeError(
                 "the forward and the backward derivative of an operation of this network differ: products with its "
-                f"Jacobian are not defined. {_INSTEAD}"
+                f"Jacobian are not defined. {_INSTEAD}."
             )
         return product
 

@@ -47,7 +47,7 @@ class Tape:
         theta: The tracked parameters by name.
         uses: Their uses, with the edges and the sizes of the outputs.
         uncovered: Parameters used by an operation without a rule.
-        touches: For each operation that used parameters, their names and the nodes of its outputs in the graph.
+        touches: Names of the parameters that an operation used and nodes of its outputs, operation by operation.
         graph: True if what is made of the record keeps its graph, for derivatives by the inputs.
     """
 
@@ -80,7 +80,7 @@ class Recorder(TorchFunctionMode):
     Attributes:
         uses: The uses of parameters, with the edges and the sizes of the outputs.
         uncovered: Parameters used by an operation without a rule.
-        touches: For each operation that used parameters, their names and the nodes of its outputs in the graph.
+        touches: Names of the parameters that an operation used and nodes of its outputs, operation by operation.
     """
 
     def __init__(self, theta: Mapping[str, Tensor], graph: bool = False) -> None:

@@ -30,8 +30,6 @@ class Output(nn.Module):
     torch.Size([4, 7, 5])
     """
 
-    network: nn.Module
-
     def __init__(self, network: nn.Module, output: int | str) -> None:
         super().__init__()
         _require_modules(network=network)
@@ -154,7 +152,7 @@ def _number(value: float, network: nn.Module) -> Tensor:
 
 
 def _called(network: nn.Module, args: tuple, kwargs: dict[str, Any]) -> Any:
-    """What a network returns; named inputs reach one that takes them in one mapping."""
+    """Call a network; named inputs reach one that takes them in one mapping."""
     if kwargs and not args:
         args, kwargs = arguments(kwargs, network)
     return network(*args, **kwargs)
