@@ -478,3 +478,15 @@ def test_buffers_that_change_are_as_before_and_refused_where_data_meet_in_them(s
     assert model.last is q.model.last is None
     with pytest.raises(ValueError, match="the output for one input depends on the other inputs of its batch"):
         osc.laplace(Drifting(used=True), osc.likelihoods.Categorical(), (x, y), **options)
+
+
+def test_what_a_network_does_with_inputs_that_have_no_gradient() -> None:
+    class Rounding(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(torch.from_numpy(x.numpy().round()))
+
+    x, y, likelihood = torch.randn(12, 4), torch.randint(3, (12,)), osc.likelihoods.Categorical()
+    for mode in (torch.inference_mode, torch.no_grad, torch.enable_grad):
+        with mode():
+            q = osc.laplace(Rounding(4, 3), likelihood, (x, y), prior=1.0, refine=False)
+            assert osc.predict(q, x).probs.shape == (12, 3)

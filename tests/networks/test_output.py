@@ -235,16 +235,16 @@ def test_inputs_of_every_kind_reach_the_network() -> None:
     model = Batch().eval()
     model.load_state_dict(bare.state_dict(), strict=False)
     assert torch.equal(call(Output(model, 0), {"x": X}), bare(X))
-    z = torch.randn(12, 5, 4)
+    z = torch.randn(6, 3, 4)
     attention, memory = nn.MultiheadAttention(4, 2, batch_first=True), nn.LSTM(4, 3, batch_first=True)
     real, classes = osc.likelihoods.Gaussian(), osc.likelihoods.Categorical()
     q = osc.laplace(attention, real, ((z, z, z), z), output=0, prior=1.0, refine=False)
-    assert osc.predict(q, (z[:2], z[:2], z[:2])).mean.shape == (2, 5, 4)
-    labels = torch.randint(3, (12, 5))
+    assert osc.predict(q, (z[:2], z[:2], z[:2])).mean.shape == (2, 3, 4)
+    labels = torch.randint(3, (6, 3))
     for recurrent in (memory, nn.GRU(4, 3, batch_first=True)):
         for structure in ("kron", "matrix_free"):
             q = osc.laplace(recurrent, classes, (z, labels), output=0, structure=structure, prior=1.0, refine=False)
-            assert osc.predict(q, z[:2]).probs.shape == (2, 5, 3)
+            assert osc.predict(q, z[:2]).probs.shape == (2, 3, 3)
 
 
 WRONG: dict[str, tuple[Callable[[], object], type[Exception], tuple[str, ...]]] = {
