@@ -142,6 +142,14 @@ def test_structures_curvatures_and_subsets(options: dict[str, Any]) -> None:
     assert not isinstance(several, Output), "the model is as it was"
 
 
+def test_the_last_layer_is_that_of_f_though_another_head_comes_after_it() -> None:
+    several, _ = pair()
+    q = osc.laplace(several, LIKELIHOOD, (X, Y), output=0, subset="last_layer", prior=1.0, refine=False)
+    assert q.network.space.names == ("network.head.weight", "network.head.bias")
+    q = osc.laplace(several, LIKELIHOOD, (X, Y % 2), output=1, subset="last_layer", prior=1.0, refine=False)
+    assert q.network.space.names == ("network.other.weight", "network.other.bias")
+
+
 @pytest.mark.slow
 def test_every_step_after_a_fit(tmp_path: Path) -> None:
     several, bare = pair()
