@@ -13,6 +13,9 @@ from torch.func import functional_call
 #: ``model(x)`` if ``forward`` has one argument, and none of these names.
 Inputs: TypeAlias = Tensor | tuple | list | Mapping
 
+#: Largest number of parts of an output that an error message lists.
+LISTED = 8
+
 
 def apply(function: Callable[[Tensor], Tensor], x: Any) -> Any:
     """The same inputs with a function applied to each tensor; other objects stay as they are."""
@@ -108,10 +111,7 @@ def call(module: nn.Module, x: Any, theta: Mapping[str, Tensor] | None = None) -
     except (RuntimeError, ValueError):
         require_type(x, next((p.dtype for p in module.parameters() if p.is_floating_point()), None))
         raise
-    f = getattr(f, "logits", f)
-    if not isinstance(f, Tensor):
-        raise ValueError(returned(f, x))
-    return f
+    return output_of(f, x)
 
 
 def drawn_outputs(
@@ -127,14 +127,97 @@ def drawn_outputs(
     return module(draw=x) if theta is None else functional_call(module, dict(theta), (), {"draw": x})
 
 
+def output_of(f: Any, x: Any) -> Tensor:
+    """The tensor that a network returned for these inputs, or the logits of a Hugging Face model.
+
+    Raises:
+        ValueError: it returned something else.
+    """
+    f = getattr(f, "logits", f)
+    if not isinstance(f, Tensor):
+        raise ValueError(returned(f, x))
+    return f
+
+
+def part_of(f: Any, output: int | str) -> Tensor:
+    """A part of what a network returned: an entry of a sequence or mapping, an attribute, or a part of a part.
+
+    Raises:
+        ValueError: there is no such part, or it is not a tensor of floating type.
+
+    >>> part_of({"aux": (torch.zeros(1), torch.ones(2))}, "aux.1")
+    tensor([1., 1.])
+    """
+    try:
+        found = _part(f, str(output))
+    except (LookupError, AttributeError):
+        way_out = "leave output out" if isinstance(f, Tensor) else "name one of these"
+        raise ValueError(f"the network returned {described(f)}, and no output={output!r}: {way_out}.") from None
+    if not isinstance(found, Tensor) or not found.is_floating_point():
+        raise ValueError(
+            f"output={output!r} is {described(found)}, and f must be one tensor of floating type: name another part. "
+            f"The network returned {described(f)}."
+        )
+    return found
+
+
+def _part(f: Any, name: str) -> Any:
+    if isinstance(f, Tensor):
+        raise LookupError
+    entries = {str(key): value for key, value in f.items()} if isinstance(f, Mapping) else {}
+    if name in entries:
+        return entries[name]
+    if isinstance(f, tuple | list) and name.removeprefix("-").isdigit():
+        return f[int(name)]
+    first, _, rest = name.partition(".")
+    if rest:
+        return _part(_part(f, first), rest)
+    if isinstance(f, Mapping):
+        raise LookupError
+    return getattr(f, name)
+
+
+def parts(f: Any) -> dict[str, Tensor]:
+    """The tensors in what a network returned, by the names that :func:`part_of` takes."""
+    return tensors(f if isinstance(f, tuple | list | Mapping) else getattr(f, "__dict__", {}))
+
+
+def described(f: Any) -> str:
+    """A returned value in words: one tensor, or its type and the tensors in it."""
+    if isinstance(f, Tensor):
+        return f"one tensor, {_size(f)}"
+    return f"{type(f).__name__} with {_listed(f)}"
+
+
+def _listed(f: Any) -> str:
+    found = [f"output={_key(name)} {_size(tensor)}" for name, tensor in parts(f).items()]
+    if len(found) > LISTED:
+        found[LISTED:] = [f"{len(found) - LISTED} more"]
+    return ", ".join(found) or "no tensors"
+
+
+def _key(name: str) -> str:
+    return name if name.isdigit() else repr(name)
+
+
+def _size(tensor: Tensor) -> str:
+    return f"{tuple(tensor.shape)} {str(tensor.dtype).removeprefix('torch.')}"
+
+
 def returned(f: Any, x: Any) -> str:
     """The error message for an output that is not one tensor with a row for each input."""
-    shape = tuple(f.shape) if isinstance(f, Tensor) else type(f).__name__
-    return (
-        f"the network returned {shape} for {count(x)} inputs; it must return one tensor whose first axis is the batch "
-        "(or an object with such a tensor as `logits`). Several outputs of one likelihood can be concatenated with "
-        "torch.cat in a small module around it."
+    what = tuple(f.shape) if isinstance(f, Tensor) else type(f).__name__
+    message = (
+        f"the network returned {what} for {count(x)} inputs; it must return one tensor whose first axis is the batch "
+        "(or an object with such a tensor as `logits`). "
     )
+    if not isinstance(f, Tensor) and (found := parts(f)):
+        name = _key(next(iter(found)))
+        message += (
+            f"Name one of its parts, {_listed(f)}, as in osc.laplace(…, output={name}); methods and posteriors take "
+            f"osc.networks.Output(model, {name}) in place of the model. "
+        )
+    return message + "Several outputs of one likelihood can be concatenated with torch.cat in a small module around it."
 
 
 def require_type(x: Any, dtype: torch.dtype | None) -> None:
@@ -160,6 +243,7 @@ def arguments(x: Any, module: nn.Module) -> tuple[tuple, dict[str, Any]]:
 
 def takes_mapping(module: nn.Module, x: Mapping) -> bool:
     """True if ``forward`` has a single argument without a default, and no argument with a name of the mapping."""
+    module = getattr(module, "_orig_mod", module)  # torch.compile hides the arguments
     parameters = inspect.signature(module.forward).parameters
     free = [p for p in parameters.values() if p.default is p.empty]
     single = len(free) == 1 and free[0].kind in (

@@ -1,9 +1,10 @@
-"""Torch operations as a ``TorchFunctionMode`` sees them: which are called, their names, and their tensors."""
+"""Torch operations as a ``TorchFunctionMode`` sees them: which are called, their names, their tensors and nodes."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from torch import Tensor
+from torch.autograd.graph import Node
 from torch.overrides import TorchFunctionMode
 
 
@@ -58,3 +59,15 @@ def tensors_in(values: Iterable[object]) -> list[Tensor]:
         elif isinstance(value, dict):
             found += tensors_in(value.values())
     return found
+
+
+def nodes_behind(results: Iterable[Tensor], stop: Iterable[Node] = ()) -> Iterator[Node]:
+    """The nodes of the graph that leads to these tensors, up to those in ``stop``."""
+    seen = set(stop)
+    waiting = [tensor.grad_fn for tensor in results if tensor.grad_fn is not None]
+    while waiting:
+        node = waiting.pop()
+        if node not in seen:
+            seen.add(node)
+            yield node
+            waiting += [other for other, _ in node.next_functions if other is not None]

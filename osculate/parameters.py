@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.parameter import is_lazy
 
-from osculate.inputs import Inputs, apply, arguments, count, moved, require_type, returned, tensors
+from osculate.inputs import Inputs, apply, arguments, count, moved, output_of, require_type, returned, tensors
 from osculate.registry import choose
 
 #: A function from the module that a call of a network runs to the context in which it runs.
@@ -278,8 +278,8 @@ class Network:
                 self._changes_inputs = any(tensor._version for tensor in tensors(x).values())
                 self._written = {key for key, tensor in protected.items() if tensor._version}
         self._end(call_copy)
-        f = getattr(f, "logits", f)  # the output of a Hugging Face model
-        if not isinstance(f, Tensor) or f.ndim == 0 or len(f) != size:
+        f = output_of(f, x)
+        if f.ndim == 0 or len(f) != size:
             raise ValueError(returned(f, x))
         return f
 
@@ -308,20 +308,42 @@ class Network:
         return Network(self.module, self.space.names, device, dtype)
 
 
+class _Uncompiled(nn.Module):
+    """A module that ``torch.compile`` has wrapped, without compilation and under the same names."""
+
+    def __init__(self, compiled: nn.Module) -> None:
+        super().__init__()
+        self._orig_mod = compiled.get_submodule("_orig_mod")
+        self.training = compiled.training
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self._orig_mod(*args, **kwargs)
+
+
+def _uncompiled(module: nn.Module) -> nn.Module:
+    """The module with each part that ``torch.compile`` has wrapped replaced, in place."""
+    for name, child in module._modules.items():
+        if child is not None:
+            module._modules[name] = _uncompiled(child)
+    return _Uncompiled(module) if "_orig_mod" in module._modules else module
+
+
 def frozen_copy(model: nn.Module) -> nn.Module:
-    """A deep copy of a module, without gradients.
+    """A deep copy of a module, without gradients and without compilation.
 
     Raises:
         ValueError: an attribute cannot be copied, such as a lock or an activation with its gradient graph, or the
             module is not yet initialised.
+        TypeError: a trained layer is scripted.
     """
     require_shapes(model)
+    require_unscripted(model)
     _warn_of_hooks(model)
     attributes = [value for layer in model.modules() for value in vars(layer).values() if isinstance(value, Tensor)]
     # a tensor with a gradient graph, such as the weight that weight normalisation keeps, cannot be deep-copied
     memo = {id(value): value.detach().clone() for value in attributes if value.grad_fn is not None}
     try:
-        module = copy.deepcopy(model, memo)
+        module = _uncompiled(copy.deepcopy(model, memo))
     except RuntimeError as error:
         raise ValueError(
             f"the network cannot be copied ({error}): it keeps an activation with its gradient graph in an attribute. "
@@ -369,6 +391,20 @@ def require_shapes(model: nn.Module) -> None:
         if is_lazy(tensor):
             raise ValueError(
                 f"{name!r} of a lazy layer has no shape yet: call the network once, model(x[:2]), and then pass it on."
+            )
+
+
+def require_unscripted(model: nn.Module) -> None:
+    """Raise TypeError if ``torch.jit`` has compiled a layer with parameters that are trained.
+
+    Raises:
+        TypeError: the message names the layer.
+    """
+    for name, layer in model.named_modules():
+        if isinstance(layer, torch.jit.ScriptModule) and any(p.requires_grad for p in layer.parameters()):
+            raise TypeError(
+                f"{f'layer {name!r}' if name else 'model'} is a scripted module, whose operations cannot be recorded: "
+                "pass the module that was scripted."
             )
 
 

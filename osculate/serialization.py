@@ -14,6 +14,7 @@ from osculate import likelihoods, posteriors, priors, structures
 from osculate.curvature.plan import BlockSpec, Plan
 from osculate.curvature.tape import Example
 from osculate.likelihoods import Likelihood
+from osculate.networks import Output
 from osculate.parameters import Network
 from osculate.posteriors.earlier import Earlier
 from osculate.priors import Prior
@@ -112,6 +113,8 @@ def _parts(q: posteriors.Posterior) -> tuple[dict[str, Tensor], dict[str, Any]]:
         "architecture": repr(q.network.module),
         "likelihood": _describe(q.likelihood, likelihoods.REGISTRY, "likelihood", tensors),
     }
+    if isinstance(q.network.module, Output):
+        header["output"] = q.network.module.output
     return tensors, header
 
 
@@ -172,7 +175,7 @@ def load(path: str | os.PathLike, model: nn.Module) -> Any:
     Args:
         path: The file.
         model: A module of the same architecture (one for all members of an ensemble or a mixture); its parameters are
-            ignored and it is not changed.
+            ignored and it is not changed. For a posterior of :class:`osculate.networks.Output` also the network in it.
 
     Returns:
         The posterior, on the CPU.
@@ -201,6 +204,9 @@ def _network(path: Path, header: dict[str, Any], stored: Mapping[str, Tensor], m
     floats = [value.dtype for value in stored.values() if value.is_floating_point()]
     require(bool(floats), path, "it has no weights")
     dtype = floats[0]
+    if "output" in header and not isinstance(model, Output):
+        require(type(header["output"]) in (int, str), path, "its output is neither an index nor a name")
+        model = Output(model, header["output"])
     network = Network(model, header["names"], "cpu", dtype)
     if repr(network.module) != header["architecture"]:
         warnings.warn(

@@ -13,6 +13,8 @@ from osculate.inputs import call
 from osculate.memory import DEFAULT_BUDGET
 from tests.laws import targets
 
+assert_close = torch.testing.assert_close
+
 
 class Recurrent(nn.Module):
     def __init__(self) -> None:
@@ -327,10 +329,164 @@ def test_sparse_tables_and_bags(structure: str) -> None:
         assert torch.allclose(found[2], found[0], rtol=1e-2, atol=1e-4)
 
 
-def test_recomputed_activations_and_scripts() -> None:
+@pytest.mark.parametrize("structure", STRUCTURES_OF_ODD_NETWORKS)
+@pytest.mark.parametrize("reentrant", [True, False])
+@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")
+def test_recomputed_activations_are_refused(reentrant: bool, structure: str) -> None:
+    """A reentrant checkpoint would hide the parameters in it, and their curvature would be zero."""
     x, y, likelihood = torch.randn(12, 4), torch.randint(3, (12,)), osc.likelihoods.Categorical()
-    osc.laplace(Recomputed(True), likelihood, (x, y), prior=1.0)
     with pytest.raises(ValueError, match="recomputes activations"):
-        osc.laplace(Recomputed(False), likelihood, (x, y), prior=1.0)
-    with pytest.raises(TypeError, match="scripted module"):
-        osc.laplace(torch.jit.script(nn.Linear(4, 3)), likelihood, (x, y))
+        osc.laplace(Recomputed(reentrant), likelihood, (x, y), structure=structure, prior=1.0)
+    osc.train(osc.methods.MAP(Recomputed(reentrant), likelihood), (x, y), epochs=1, progress=False)
+
+
+@pytest.mark.filterwarnings("ignore:.*steps are few")
+def test_recomputed_activations_at_drawn_weights_are_refused() -> None:
+    method = osc.methods.MeanFieldVI(Recomputed(False), osc.likelihoods.Categorical())
+    with pytest.raises(ValueError, match="recomputes activations"):
+        osc.train(method, (torch.randn(12, 4), torch.randint(3, (12,))), epochs=1, progress=False)
+
+
+class Around(nn.Module):
+    """A network around another one."""
+
+    def __init__(self, first: nn.Module) -> None:
+        super().__init__()
+        self.first, self.last = first, nn.Linear(5, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(self.first(x).tanh())
+
+
+def test_scripted_modules_are_refused_if_they_are_trained() -> None:
+    x, y, likelihood = torch.randn(12, 4), torch.randint(3, (12,)), osc.likelihoods.Categorical()
+    whole, within = torch.jit.script(nn.Linear(4, 3)), Around(torch.jit.trace(nn.Linear(4, 5), x))
+    for model, where in ((whole, "model"), (within, "layer 'first'")):
+        for use in (
+            lambda model: osc.laplace(model, likelihood, (x, y)),
+            lambda model: osc.methods.MAP(model, likelihood),
+            lambda model: osc.posteriors.Point(model, likelihood),
+        ):
+            with pytest.raises(TypeError, match=f"{where} is a scripted module.*pass the module that was scripted"):
+                use(model)
+    within.first.requires_grad_(False)
+    q = osc.laplace(within, likelihood, (x, y), prior=1.0, refine=False)
+    assert osc.predict(q, x).probs.shape == (12, 3)
+
+
+@pytest.mark.parametrize("structure", STRUCTURES_OF_ODD_NETWORKS)
+def test_compiled_modules_are_those_that_were_compiled(structure: str) -> None:
+    x, y, likelihood = torch.randn(12, 4), torch.randint(3, (12,)), osc.likelihoods.Categorical()
+    plain = Around(nn.Linear(4, 5))
+    compiled = [torch.compile(plain, backend="eager"), Around(torch.compile(plain.first, backend="eager"))]
+    compiled[1].last = plain.last
+    options = {"structure": structure, "prior": 1.0, "refine": False}
+    expected = osc.functional_variance(osc.laplace(plain, likelihood, (x, y), **options), x)
+    for model in compiled:
+        q = osc.laplace(model, likelihood, (x, y), **options)
+        assert q.network.space.names == tuple(name for name, _ in model.named_parameters())
+        assert torch.equal(osc.functional_variance(q, x), expected)
+    named = torch.compile(OneDictionary(), backend="eager")
+    done = osc.train(osc.methods.MAP(named, likelihood), [({"x": x}, y)], epochs=1, progress=False)
+    assert osc.predict(done, {"x": x}).probs.shape == (12, 3)
+
+
+@pytest.mark.filterwarnings("ignore:.*negative curvature", "ignore:There is a performance drop")
+def test_bags_without_a_matrix_and_with_second_derivatives() -> None:
+    i, y, likelihood = torch.randint(7, (12, 5)), torch.randint(3, (12,)), osc.likelihoods.Categorical()
+    bag, table = Tokens(nn.EmbeddingBag, mode="mean"), Tokens(nn.Embedding)
+    table.load_state_dict(bag.state_dict())
+    for options in ({"structure": "matrix_free"}, {"structure": "full", "curvature": "hessian"}):
+        found = [osc.laplace(m, likelihood, (i, y), prior=1.0, refine=False, **options) for m in (bag, table)]
+        assert_close(*(osc.functional_variance(q, i) for q in found), rtol=1e-3, atol=1e-4)
+    largest = Tokens(nn.EmbeddingBag, mode="max")
+    assert osc.predict(osc.laplace(largest, likelihood, (i, y), refine=False), i).probs.shape == (12, 3)
+    with pytest.raises(ValueError, match="neither a second derivative nor a derivative in forward mode"):
+        osc.laplace(largest, likelihood, (i, y), structure="matrix_free", refine=False)
+
+
+@pytest.mark.parametrize("method", [osc.methods.IVON, osc.methods.MeanFieldVI])
+def test_sparse_gradients_that_a_method_does_not_take(method: type[osc.methods.Method]) -> None:
+    with pytest.raises(ValueError, match=f"layer 'table' has sparse gradients, which {method.__name__} does not take"):
+        method(Tokens(nn.Embedding, sparse=True), osc.likelihoods.Categorical())
+
+
+class Named(nn.Module):
+    """A forward with named arguments only."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 3)
+
+    def forward(self, *, x: Tensor, scale: float = 1.0) -> Tensor:
+        return scale * self.layer(x)
+
+
+@pytest.mark.parametrize("model", [OneDictionary(), Named()], ids=["one dictionary", "named"])
+def test_named_inputs_reach_a_network_within_another(model: nn.Module) -> None:
+    x, y, likelihood = {"x": torch.randn(12, 4)}, torch.randint(3, (12,)), osc.likelihoods.Categorical()
+    f = model.layer(x["x"])
+    assert torch.equal(call(model, x), f)
+    assert torch.equal(call(osc.networks.Tempered(model, 2.0), x), f / 2)
+    assert torch.equal(call(osc.networks.WithPrior(model, model), x), 2 * f)
+    done = osc.train(osc.methods.TemperatureScaling(model, likelihood), [(x, y)], progress=False)
+    assert osc.predict(done, x).probs.shape == (12, 3)
+
+
+@pytest.mark.parametrize(
+    "structure", ["kron", "full", pytest.param("matrix_free", marks=pytest.mark.slow), "approx_diag"]
+)
+def test_soft_targets_have_the_curvature_of_labels(structure: str) -> None:
+    """The GGN of a softmax or a sigmoid does not depend on the targets."""
+    x, p = torch.randn(12, 4), torch.rand(12, 3).softmax(-1)
+    labels, options = torch.randint(3, (12,)), {"structure": structure, "prior": 1.0, "refine": False}
+    for likelihood, soft, hard in (
+        (osc.likelihoods.Categorical(), p, labels),
+        (osc.likelihoods.Bernoulli(grey=True), p, p.round()),
+    ):
+        model = Around(nn.Linear(4, 5))
+        mixed, plain = (osc.laplace(model, likelihood, (x, y), **options) for y in (soft, hard))
+        assert torch.equal(osc.functional_variance(mixed, x), osc.functional_variance(plain, x))
+        assert osc.predict(osc.tune(mixed, (x, soft)), x).probs.shape == (12, 3)
+        if structure != "matrix_free":
+            assert float(osc.log_evidence(mixed)) != float(osc.log_evidence(plain))
+
+
+class Drifting(nn.Module):
+    """Writes into a buffer and an attribute in each call, and uses what it wrote or not."""
+
+    def __init__(self, used: bool) -> None:
+        super().__init__()
+        self.layer, self.used, self.last = nn.Linear(4, 3), used, None
+        self.register_buffer("mean", torch.zeros(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.mean.mul_(0.9).add_(0.1 * x.detach().mean(0))
+        self.last = x
+        return self.layer(x - self.mean if self.used else x)
+
+
+@pytest.mark.parametrize("structure", STRUCTURES_OF_ODD_NETWORKS)
+def test_buffers_that_change_are_as_before_and_refused_where_data_meet_in_them(structure: str) -> None:
+    model, (x, y) = Drifting(used=False), (torch.randn(12, 4), torch.randint(3, (12,)))
+    options = {"structure": structure, "prior": 1.0, "refine": False}
+    q = osc.laplace(model, osc.likelihoods.Categorical(), (x, y), **options)
+    plain = osc.laplace(model.layer, osc.likelihoods.Categorical(), (x, y), **options)
+    assert torch.equal(osc.functional_variance(q, x), osc.functional_variance(plain, x))
+    assert not model.mean.any()
+    assert not q.model.mean.any()
+    assert model.last is q.model.last is None
+    with pytest.raises(ValueError, match="the output for one input depends on the other inputs of its batch"):
+        osc.laplace(Drifting(used=True), osc.likelihoods.Categorical(), (x, y), **options)
+
+
+def test_what_a_network_does_with_inputs_that_have_no_gradient() -> None:
+    class Rounding(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(torch.from_numpy(x.numpy().round()))
+
+    x, y, likelihood = torch.randn(12, 4), torch.randint(3, (12,)), osc.likelihoods.Categorical()
+    for mode in (torch.inference_mode, torch.no_grad, torch.enable_grad):
+        with mode():
+            q = osc.laplace(Rounding(4, 3), likelihood, (x, y), prior=1.0, refine=False)
+            assert osc.predict(q, x).probs.shape == (12, 3)

@@ -23,6 +23,7 @@ from osculate.cli.train import NOISE, require_targets
 from osculate.data import Dataset
 from osculate.evidence import effective_parameters, log_evidence
 from osculate.methods import MAP
+from osculate.networks import Output
 from osculate.posteriors import Gaussian
 from osculate.serialization import save
 from osculate.tensorfiles import fill
@@ -156,7 +157,9 @@ def _opened(options: FitOptions, data: DataOptions) -> tuple[nn.Module, Card, Da
     assert options.model is not None
     require_targets(options.model, dataset.has_targets)
     card = card_of(dataset, chosen, options.model, {}, None)
-    model = fill(card.network(options.model), tensors, options.checkpoint)
+    model = card.network(options.model)
+    bare = isinstance(model, Output) and not all(name.startswith("network.") for name in tensors)
+    fill(model.get_submodule("network") if bare else model, tensors, options.checkpoint)
     reconstructs = isinstance(model, Autoencoder)
     noise = None if dataset.classes is not None and not reconstructs else NOISE[reconstructs]
     card = card_of(dataset, chosen, options.model, {}, noise, reconstructs)

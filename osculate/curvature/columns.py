@@ -12,6 +12,12 @@ from torch.utils.checkpoint import CheckpointError
 
 from osculate.likelihoods import Likelihood
 
+#: The error message for a network that recomputes activations: without a graph, or at other parameters.
+RECOMPUTES = (
+    "the network recomputes activations (torch.utils.checkpoint), and torch does not allow that for derivatives by "
+    "chosen parameters: switch it off, a Hugging Face model's with model.gradient_checkpointing_disable()."
+)
+
 
 @dataclass(frozen=True)
 class Columns:
@@ -102,10 +108,7 @@ def pull(f: Tensor, inputs: list, columns: Tensor, graph: bool = False) -> list[
     try:
         each = [torch.autograd.grad(f, inputs, c, **options) for c in columns]
     except CheckpointError as error:
-        raise ValueError(
-            "the network recomputes activations (torch.utils.checkpoint with use_reentrant=False), which torch does "
-            "not allow while its operations are recorded: switch it off for the fit, or pass use_reentrant=True."
-        ) from error
+        raise ValueError(RECOMPUTES) from error
     return [None if parts[0] is None else torch.stack(parts) for parts in zip(*each, strict=True)]
 
 

@@ -13,6 +13,12 @@ from osculate.differentiation import Elementary, UnfusedAttention, forward_deriv
 from osculate.inputs import Inputs, apply, needs_gradient
 from osculate.parameters import Network
 
+#: A way out for a network without products J v.
+_INSTEAD = (
+    "osc.predict and osc.functional_variance need none with a structure that is built from layers ('full', 'block', "
+    "'kron', 'diag')"
+)
+
 
 class Linearisation:
     """The network around its mode for some inputs, f(x; θ* + v) ≈ f + J v.
@@ -47,7 +53,14 @@ class Linearisation:
         ways = [self._double_backward, lambda v: torch.stack([self._forward(one) for one in v])]
         if len(v) > 1:
             ways.insert(1, torch.func.vmap(self._forward))
-        return _first_that_works([partial(self._verified, way) for way in ways], v).to(self._network.state_dtype)
+        try:
+            product = _first_that_works([partial(self._verified, way) for way in ways], v)
+        except NotImplementedError as error:
+            raise ValueError(
+                "an operation of this network has neither a second derivative nor a derivative in forward mode "
+                f"({str(error).partition(' because')[0]}): products with its Jacobian cannot be computed. {_INSTEAD}."
+            ) from error
+        return product.to(self._network.state_dtype)
 
     @cached_property
     def _witness(self) -> tuple[Float[Tensor, "N *C"], Float[Tensor, " P"]]:
@@ -68,7 +81,7 @@ class Linearisation:
         if bool(difference.abs() > min(0.1, 1e3 * torch.finfo(v.dtype).eps) * scale):
             raise RuntimeError(
                 "the forward and the backward derivative of an operation of this network differ: products with its "
-                "Jacobian are not defined. Use a structure that is built from layers ('full', 'block', 'kron', 'diag')."
+                f"Jacobian are not defined. {_INSTEAD}."
             )
         return product
 

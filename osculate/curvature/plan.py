@@ -11,12 +11,14 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import GradientEdge
 
-from osculate.curvature.columns import pull
+from osculate.curvature.columns import RECOMPUTES, pull
 from osculate.curvature.forms import Form, Lookup, Outer
+from osculate.curvature.linearisation import with_graph
 from osculate.curvature.rules import Use
 from osculate.curvature.tape import Example, Tape, record
 from osculate.inputs import Inputs, apply, concatenate, count, take
 from osculate.memory import readable
+from osculate.operations import nodes_behind
 from osculate.parameters import Network
 
 #: Largest number of columns that are pulled back at once: more are no faster.
@@ -59,7 +61,7 @@ class Plan:
         factored: The same for a structure that never forms the rows of a layer used at several positions.
         inputs: Floats held for each datum, independent of the number of columns.
         outputs: c, the number of outputs of a datum.
-        last_layer: The parameters of the operation that ran last, empty where it is not an affine layer.
+        last_layer: The parameters of the last operation before the outputs, empty where it is not an affine layer.
         example: Shapes and sizes of the first batch.
     """
 
@@ -169,14 +171,15 @@ def make_plan(network: Network, x: Inputs) -> Plan:
         x: A batch of inputs; at most the first 16 are used.
 
     Raises:
-        ValueError: the output is random, or depends on the other inputs of the batch.
+        ValueError: the output is random, or depends on the other inputs of the batch, or activations are recomputed.
 
-    Cost: three forward passes and two backward passes over at most 16 inputs.
+    Cost: five forward passes and two backward passes over at most 16 inputs.
     """
     if count(x) == 1:  # a second, different datum: with two equal ones a dependence between data would not show
         x = concatenate([x, apply(lambda tensor: tensor / 2 if tensor.is_floating_point() else tensor, x)])
     x = take(x, slice(0, 16))
     _require_a_function(network, x)
+    _require_a_graph(network, x)
     tape = record(network, x)
     positions = network.space.positions()
     column = torch.zeros_like(tape.f)  # random on the first datum, zero on all others
@@ -195,7 +198,9 @@ def make_plan(network: Network, x: Inputs) -> Plan:
     blocks += [BlockSpec((name,), "fallback", positions[name].reshape(-1)) for name in wrong]
     order = {name: number for number, name in enumerate(network.space.names)}
     blocks.sort(key=lambda block: min(order[name] for name in block.names))
-    last = [t.use.names for t in good if isinstance(t.form, Outer) and set(t.use.names) >= tape.last]
+    reached = set(nodes_behind([tape.f]))  # a network of several outputs may go on after the one that is f
+    final = next((names for names, made in reversed(tape.touches) if not reached.isdisjoint(made)), set())
+    last = [t.use.names for t in good if isinstance(t.form, Outer) and set(t.use.names) >= final]
     outer = last[-1] if last else ()
     return Plan(tuple(blocks), *_sizes(tape, good, blocks), tape.f[0].numel(), outer, tape.example(x))
 
@@ -214,6 +219,18 @@ def _require_a_function(network: Network, x: Inputs) -> None:
             "the output for one input depends on the other inputs of its batch (a normalisation over the batch in "
             "training mode, or attention across it): per-datum curvature is not defined. Call model.eval() first."
         )
+
+
+def _require_a_graph(network: Network, x: Inputs) -> None:
+    """Raise ValueError if a reentrant checkpoint hides parameters from the graph, in which they have no gradient."""
+    with torch.inference_mode(False):  # without a gradient of its inputs, a checkpoint would leave no node
+        x = apply(lambda tensor: tensor.clone().requires_grad_() if tensor.is_floating_point() else tensor, x)
+    try:
+        f, _ = with_graph(network, x)
+    except RuntimeError:  # it does with its inputs what it cannot do where they have a gradient
+        return
+    if any(type(node).__name__ == "CheckpointFunctionBackward" for node in nodes_behind([f])):
+        raise ValueError(RECOMPUTES)
 
 
 def _ragged(tape: Tape, trials: list[_Trial]) -> set[str]:

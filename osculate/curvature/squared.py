@@ -11,7 +11,7 @@ The rules are in ``rules/``. An operation without one keeps its exact local Jaco
 
 import re
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from types import FunctionType
 from typing import Any
 
@@ -28,7 +28,7 @@ from osculate.curvature.rules._base import make_ordinary, refusal, words
 from osculate.curvature.rules.elementwise import UNTAGGED, is_elementwise, squared_elementwise
 from osculate.curvature.rules.exact import LocalJacobian
 from osculate.inputs import Inputs, apply, floating
-from osculate.operations import in_place, name_of, tensors_in
+from osculate.operations import in_place, name_of, nodes_behind, tensors_in
 from osculate.parameters import Network
 
 #: Nodes of the autograd graph whose local Jacobian holds zeros and ones only, so that it equals its square.
@@ -152,13 +152,13 @@ class Squaring(TorchFunctionMode):
         if not (allowed := output is not NotImplemented):
             output = func(*args, **kwargs)
         results = tensors_in((output,))
-        nodes = list(_nodes([*results, *leaves], before | self._known))
+        nodes = list(nodes_behind([*results, *leaves], before | self._known))
         if not allowed and not all(
             _selects(n) or (_stem(n) == "CopySlices" and name_of(func) in IN_PLACE) for n in nodes
         ):
             output = self._by_products(func, args, kwargs, output)
             results = tensors_in((output,))
-            nodes = list(_nodes(results, before | self._known))
+            nodes = list(nodes_behind(results, before | self._known))
         self._known.update(nodes)
         for tensor in results:
             if tensor.requires_grad and tensor.dtype in (torch.float16, torch.bfloat16):
@@ -245,7 +245,7 @@ class Squaring(TorchFunctionMode):
 
     def require_rules(self, f: Tensor) -> None:
         """Raise an error for nodes of operations that the mode does not intercept, such as custom functions."""
-        for node in _nodes([f], set()):
+        for node in nodes_behind([f]):
             if node not in self._known and not _selects(node):
                 raise refusal(
                     f"{type(node).__name__} in the graph.", "it comes from an operation that cannot be watched"
@@ -258,18 +258,6 @@ class Squaring(TorchFunctionMode):
         for node in self._known:
             make_ordinary(node)
         self._known.clear()
-
-
-def _nodes(results: Iterable[Tensor], stop: set[Node]) -> Iterable[Node]:
-    """The nodes behind these tensors, up to those in ``stop``."""
-    seen = set(stop)
-    waiting = [tensor.grad_fn for tensor in results if tensor.grad_fn is not None]
-    while waiting:
-        node = waiting.pop()
-        if node not in seen:
-            seen.add(node)
-            yield node
-            waiting += [other for other, _ in node.next_functions if other is not None]
 
 
 def _stem(node: Node) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.autograd.graph import GradientEdge, get_gradient_edge
+from torch.autograd.graph import GradientEdge, Node, get_gradient_edge
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
@@ -47,7 +47,7 @@ class Tape:
         theta: The tracked parameters by name.
         uses: Their uses, with the edges and the sizes of the outputs.
         uncovered: Parameters used by an operation without a rule.
-        last: Parameters of the last operation that used any.
+        touches: Names of the parameters that an operation used and nodes of its outputs, operation by operation.
         graph: True if what is made of the record keeps its graph, for derivatives by the inputs.
     """
 
@@ -55,7 +55,7 @@ class Tape:
     theta: dict[str, Tensor]
     uses: list[tuple[Use, GradientEdge, int]]
     uncovered: set[str]
-    last: set[str]
+    touches: list[tuple[set[str], list[Node]]]
     graph: bool = False
 
     def example(self, x: Inputs) -> Example:
@@ -80,7 +80,7 @@ class Recorder(TorchFunctionMode):
     Attributes:
         uses: The uses of parameters, with the edges and the sizes of the outputs.
         uncovered: Parameters used by an operation without a rule.
-        last: Parameters of the last operation that used any.
+        touches: Names of the parameters that an operation used and nodes of its outputs, operation by operation.
     """
 
     def __init__(self, theta: Mapping[str, Tensor], graph: bool = False) -> None:
@@ -88,7 +88,7 @@ class Recorder(TorchFunctionMode):
         self._graph = graph
         self.uses: list[tuple[Use, GradientEdge, int]] = []
         self.uncovered: set[str] = set()
-        self.last: set[str] = set()
+        self.touches: list[tuple[set[str], list[Node]]] = []
         self._theta = dict(theta)
         self._known: dict[int, Source] = {
             id(t): View((name,), t.shape, lambda entries: entries, True) for name, t in theta.items()
@@ -117,7 +117,8 @@ class Recorder(TorchFunctionMode):
         touched = self._follow(func, args, kwargs, output)
         if not touched:
             return output
-        self.last, use = touched, None
+        use = None
+        self.touches.append((touched, [t.grad_fn for t in tensors_in((output,)) if t.grad_fn is not None]))
         if rule is not None and rule.rows is not None and isinstance(output, Tensor):
             with torch.set_grad_enabled(self._graph):
                 use = rule.rows(Call(func, output, self._known, graph=self._graph), *args, **kwargs)
@@ -207,4 +208,4 @@ def record(network: Network, x: Inputs) -> Tape:
             "the network's output does not depend on any tracked parameter "
             f"({', '.join(theta)}): pass names of parameters that it uses as subset."
         )
-    return Tape(f, theta, recorder.uses, recorder.uncovered, recorder.last, graph)
+    return Tape(f, theta, recorder.uses, recorder.uncovered, recorder.touches, graph)

@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 from osculate.batches import Data
 from osculate.inputs import Inputs, drawn_outputs
 from osculate.likelihoods import Likelihood
-from osculate.parameters import ParameterSpace
+from osculate.parameters import ParameterSpace, require_unscripted
 from osculate.posteriors import Gaussian, Posterior
 from osculate.tensorfiles import fill
 
@@ -286,10 +286,7 @@ def require_network(model: object, likelihood: object) -> None:
     """Raise TypeError if ``model`` is not a module or ``likelihood`` not a likelihood."""
     if not isinstance(model, nn.Module):
         raise TypeError(f"model must be a torch.nn.Module, got {type(model).__name__}.")
-    if isinstance(model, torch.jit.ScriptModule):
-        raise TypeError(
-            "model is a scripted module, whose operations cannot be recorded: pass the module that was scripted."
-        )
+    require_unscripted(model)
     if not isinstance(likelihood, Likelihood):
         raise TypeError(
             f"likelihood must be an object of osc.likelihoods, got {likelihood!r}: for example "

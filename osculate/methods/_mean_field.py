@@ -66,6 +66,12 @@ class MeanFieldMethod(Fitted):
         super().__init__()
         require_network(model, likelihood)
         require_positive("the temperature", temperature)
+        for name, layer in model.named_modules():
+            if getattr(layer, "sparse", False) is True:
+                raise ValueError(
+                    f"layer {name!r} has sparse gradients, which {type(self).__name__} does not take: set its "
+                    "attribute sparse to False, which changes no output."
+                )
         self.model, self.likelihood, self.temperature = model, likelihood, temperature
         self.names = _weights(model)
         self.space = ParameterSpace.of({name: model.get_parameter(name) for name in self.names})

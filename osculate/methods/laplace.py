@@ -21,6 +21,7 @@ from osculate.evidence import calibrated, maximise_evidence
 from osculate.inputs import Inputs, moved
 from osculate.methods._base import require_network
 from osculate.methods.subnetwork import Subnetwork, Units, path_variance
+from osculate.networks import Output
 from osculate.parameters import Network, point_estimated, require_deterministic_layers, select, trainable, undisturbed
 from osculate.posteriors import Fit, Gaussian, earlier
 from osculate.posteriors.fit import first_rows, fitted, observe, require_room
@@ -44,6 +45,7 @@ def laplace(
     curvature: str | Kind = "ggn",
     prior: Any = "evidence",
     subset: str | Iterable[str] | Subnetwork = "all",
+    output: int | str | None = None,
     refine: bool | str = "auto",
     validation: Data | None = None,
     memory: str | int | None = None,
@@ -73,6 +75,9 @@ def laplace(
             earlier posterior of the same parameters and structure, whose data then count too.
         subset: "all" (every parameter that requires gradients), "last_layer", a list of parameter and module names
             (which includes frozen parameters), or ``osc.Subnetwork(fraction)`` of single parameters.
+        output: The part of what the model returns that is f, where it returns several: an index into a tuple, or the
+            name of an entry or attribute. The posterior is then that of :class:`osculate.networks.Output`; methods of
+            ``osc.train`` take that module in place of the model.
         refine: True for the refined posterior (:func:`osculate.refine`), which is calibrated without held-out data, by
             the rule of :func:`osculate.evidence.calibrated`; False for Laplace's own; "auto" (the default) refines
             where that rule was studied: classes and Gaussian noise with exact curvature ("ggn"), and no autoencoder.
@@ -90,8 +95,9 @@ def laplace(
 
     Raises:
         ValueError: dropout or batch normalisation is in training mode, no parameter is trainable, the data are empty
-            or not finite, the targets do not fit, a name is unknown, or the network is too large. The checkpoint is of
-            another network, of other data or settings, or damaged.
+            or not finite, the targets do not fit, a name is unknown, the model returns no such output or several
+            without a choice, or the network is too large. The checkpoint is of another network, of other data or
+            settings, or damaged.
         TypeError: a likelihood, structure, curvature or prior is of another type, the loader yields no pairs, or the
             targets are of the wrong type.
 
@@ -119,6 +125,10 @@ def laplace(
     if not isinstance(refine, bool):
         choose("refine", refine, ("auto",))
     require_network(model, likelihood)
+    if output is not None:
+        if not isinstance(subset, str | Subnetwork):  # in the names of the model
+            subset = [f"network.{name}" for name in select(model, subset)]
+        model = Output(model, output)
     require_deterministic_layers(model)
     if matrix.passes > 1 and isinstance(data, Iterator):
         raise ValueError(

@@ -21,7 +21,7 @@ from osculate.networks.mlp import MLP as MLP
 from osculate.networks.resnet import FixupResNet as FixupResNet, PreActResNet as PreActResNet, ResNet as ResNet
 from osculate.networks.transformer import GPT as GPT, ViT as ViT
 from osculate.networks.unet import SkipUNet as SkipUNet, UNet as UNet
-from osculate.networks.wrapped import Tempered as Tempered, WithPrior as WithPrior
+from osculate.networks.wrapped import Output as Output, Tempered as Tempered, WithPrior as WithPrior
 
 #: Networks by name: each builds from the shape of one input and the number of outputs.
 REGISTRY: dict[str, _Callable[..., _Module]] = {

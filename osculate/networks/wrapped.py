@@ -1,4 +1,4 @@
-"""Networks around a network: plus a fixed random function, or with logits divided by a temperature."""
+"""Networks around a network: one of its outputs, plus a fixed random function, logits divided by a temperature."""
 
 from math import isfinite
 from typing import Any
@@ -7,7 +7,51 @@ import torch
 from torch import Tensor, nn
 
 from osculate.checks import require_positive
+from osculate.inputs import arguments, output_of, part_of
 from osculate.parameters import frozen_copy
+
+
+class Output(nn.Module):
+    r"""f(x) = g(x)[output]: one part of what a network returns, for a network that returns several.
+
+    It stands wherever a network stands: in methods, posteriors, ``osc.load`` and the command line. Its parameters are
+    those of the network, with ``network.`` in front of their names, and training changes them in place.
+
+    Args:
+        network: g, the network itself; not copied.
+        output: The part: an index into a tuple or list, a key of a mapping, an attribute (the field of a named tuple or
+            of the output of a Hugging Face model), or the path of a part of a part, such as "hidden_states.0".
+
+    Raises:
+        TypeError: ``network`` is not a module, or ``output`` neither an index nor a name.
+
+    >>> lstm = nn.LSTM(3, 5, batch_first=True)                # returns f, (h, c)
+    >>> Output(lstm, 0)(torch.zeros(4, 7, 3)).shape
+    torch.Size([4, 7, 5])
+    """
+
+    def __init__(self, network: nn.Module, output: int | str) -> None:
+        super().__init__()
+        _require_modules(network=network)
+        if isinstance(output, bool) or not isinstance(output, int | str):
+            raise TypeError(
+                f"output is the part of what the network returns: an index such as 0, or a name such as 'logits'; got "
+                f"{output!r}."
+            )
+        self.network = network
+        self.output = output
+
+    def forward(self, *args: Any, **kwargs: Any) -> Tensor:
+        """g(x)[output], for whatever the network takes.
+
+        Raises:
+            ValueError: there is no such part, or it is not a tensor of floating type.
+        """
+        return part_of(_called(self.network, args, kwargs), self.output)
+
+    def extra_repr(self) -> str:
+        """The part, for the printed network."""
+        return f"output={self.output!r}"
 
 
 class WithPrior(nn.Module):
@@ -55,7 +99,7 @@ class WithPrior(nn.Module):
         Raises:
             ValueError: outputs of different shapes.
         """
-        f, p = (_outputs(module(*args, **kwargs)) for module in (self.network, self.prior_network))
+        f, p = (_outputs(module, args, kwargs) for module in (self.network, self.prior_network))
         if f.shape != p.shape:
             raise ValueError(
                 f"the network returned {tuple(f.shape)} and the prior network {tuple(p.shape)}: give the prior network "
@@ -92,7 +136,7 @@ class Tempered(nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
         """f(x)/T, for whatever the network takes."""
-        return _outputs(self.network(*args, **kwargs)) / self.temperature
+        return _outputs(self.network, args, kwargs) / self.temperature
 
 
 def _require_modules(**modules: object) -> None:
@@ -107,5 +151,12 @@ def _number(value: float, network: nn.Module) -> Tensor:
     return torch.tensor(float(value), dtype=like.dtype, device=like.device)
 
 
-def _outputs(f: Any) -> Tensor:
-    return getattr(f, "logits", f)  # the output of a Hugging Face model
+def _called(network: nn.Module, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """Call a network; named inputs reach one that takes them in one mapping."""
+    if kwargs and not args:
+        args, kwargs = arguments(kwargs, network)
+    return network(*args, **kwargs)
+
+
+def _outputs(network: nn.Module, args: tuple, kwargs: dict[str, Any]) -> Tensor:
+    return output_of(_called(network, args, kwargs), (args, kwargs))

@@ -16,8 +16,10 @@ import torch
 from lightning.pytorch.callbacks import ModelCheckpoint, RichProgressBar
 from torch import Tensor
 from torch.optim import Optimizer
+from torch.utils.checkpoint import CheckpointError
 
 from osculate.batches import Data, Fixed, as_batches, fingerprint, shuffled
+from osculate.curvature.columns import RECOMPUTES
 from osculate.inputs import Inputs
 from osculate.methods._base import Method, has_labels, require_labels
 from osculate.parameters import undisturbed
@@ -128,6 +130,17 @@ class Loop(pl.LightningModule):
         if self.trainer.progress_bar_callback is not None:
             self.log("loss", value, prog_bar=True, logger=False, batch_size=len(y))
         return loss
+
+    def backward(self, loss: Tensor, *args: Any, **kwargs: Any) -> None:
+        """Differentiate the loss.
+
+        Raises:
+            ValueError: the network recomputes activations, which uses other parameters than those of the method.
+        """
+        try:
+            super().backward(loss, *args, **kwargs)
+        except CheckpointError as error:
+            raise ValueError(RECOMPUTES) from error
 
     def validation_step(self, batch: tuple[Inputs, Tensor], batch_idx: int) -> None:
         """Sum the NLL of the held-out data."""

@@ -41,7 +41,8 @@ def train(
     of the network.
 
     Args:
-        method: Method to train, for example ``osculate.methods.MAP(model, likelihood)``.
+        method: Method to train, for example ``osculate.methods.MAP(model, likelihood)``; for a network that returns
+            several things, ``MAP(osculate.networks.Output(model, 0), likelihood)``.
         data: A pair of tensors (X, Y) or a data set (both shuffled in each epoch), a loader, or batches (x, y).
         settings: The settings; any of its fields can also be given by name: ``epochs``, ``batch_size``, ``lr``,
             ``optimizer``, ``schedule``, ``patience``, ``seed`` (see :class:`Settings`). By default those of

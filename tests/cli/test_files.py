@@ -22,10 +22,19 @@ from osculate.predictive import functional_variance, predict
 from osculate.serialization import load as load_posterior, save as save_posterior
 
 OWN = """
+from osculate.networks import Output
 from torch import nn
 
 def plain():
     return nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+
+class Twice(nn.Sequential):
+    def forward(self, x):
+        f = super().forward(x)
+        return f, f.argmax(1)
+
+def part():
+    return Output(Twice(*plain()), 0)
 
 def shaped(input_shape, outputs, width=6):
     first = nn.Linear(input_shape[1] * input_shape[2], width)
@@ -182,12 +191,13 @@ def test_what_was_held_out_tunes_the_posterior(run: Any, classifier: Path, tmp_p
     assert scores(tmp_path, "fit", "log_evidence") < 0
 
 
-def test_a_state_dict_of_the_users_own_is_fitted(run: Any, own: Path, capsys: Any) -> None:
+@pytest.mark.parametrize("name", ["plain", "part"])
+def test_a_state_dict_of_the_users_own_is_fitted(run: Any, own: Path, capsys: Any, name: str) -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
     save_file(model.state_dict(), own / "weights.safetensors")
     data = ("--data", "digits", "--train-size", 50)
-    factory = ("--model", "my_networks:plain")
+    factory = ("--model", f"my_networks:{name}")
     fit = ("fit", "--checkpoint", own / "weights.safetensors", *factory, *data, "--refine", "false")
     assert run(*fit, "--output", own / "out") == 0
     assert scores(own / "out", "fit", "temperature") == 1
@@ -198,6 +208,14 @@ def test_a_state_dict_of_the_users_own_is_fitted(run: Any, own: Path, capsys: An
     x = load("digits", train_size=50).test[0]
     with np.load(own / "out" / "predictions.npz") as found:
         np.testing.assert_allclose(found["mean"], model(x).detach().numpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_one_of_several_outputs_is_trained_fitted_and_predicted(run: Any, own: Path) -> None:
+    factory = ("--model", "my_networks:part")
+    assert run("train", *factory, "--data", "digits", "--train-size", 50, "--epochs", 1, "--output", own / "run") == 0
+    assert run("fit", "--checkpoint", own / "run", *factory, "--refine", "false") == 0
+    assert run("evaluate", "--posterior", own / "run", *factory) == 0
+    assert set(load_file(own / "run" / "model.safetensors")) == {"network.1.weight", "network.1.bias"}
 
 
 def test_a_factory_gets_shape_outputs_and_options(run: Any, own: Path) -> None:
