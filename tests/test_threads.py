@@ -256,6 +256,7 @@ ALONE = {
     "train": "changes the parameters of the network that it trains",
     "load": "makes a new posterior; the row of `save` calls it",
     "tasks.bayesian_optimisation": "fits models of its own, one after another",
+    "tasks.continual_learning": "changes the parameters of the network that it trains",
     "tasks.lower_half": "makes a mask, without a posterior",
     "tasks.neighbour_probabilities": "takes codes, which `tasks.semi_supervised` computes",
 }

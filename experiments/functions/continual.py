@@ -1,0 +1,292 @@
+"""Five tasks one after another: an earlier posterior as prior, beside fine-tuning, replay and all tasks at once."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from itertools import product
+from statistics import mean
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+import osculate as osc
+from experiments import (
+    TITLES,
+    Claim,
+    Findings,
+    Record,
+    Resumable,
+    Runner,
+    Table,
+    clearly,
+    experiment,
+    listed,
+    seeded,
+    train,
+)
+from experiments.evaluation import class_probabilities
+from osculate.data import load
+
+PERMUTED, SPLIT = "permuted", "split"
+FINE, REPLAY, JOINT, KRON, DIAG = "fine-tuning", "replay", "all tasks at once", "prior, kron", "prior, diag"
+#: Structure of the posterior of those that have one.
+STRUCTURES = {KRON: "kron", DIAG: "diag"}
+METHODS = (FINE, REPLAY, DIAG, KRON, JOINT)
+AVERAGE, NEW, CLOSED = "final average accuracy, %", "accuracy on the newest task, %", "part of the gap closed, %"
+LIKELIHOOD = osc.likelihoods.Categorical()
+#: The sequence on which hyperparameters are chosen: other permutations, images and initial weights than any reported.
+CHOICE = 1000
+#: Classes of a task of split MNIST.
+CLASSES = 2
+#: Smallest part of the gap for the claim, in percent.
+ENOUGH = 70.0
+
+Part = tuple[Tensor, Tensor]
+
+
+@dataclass(frozen=True)
+class Settings(Resumable):
+    """A network with two hidden layers on parts of a set of images.
+
+    Args:
+        data: Name of the set of images.
+        tasks: Number of tasks.
+        size: Training images of a task.
+        held_out: Other training images, by which hyperparameters are chosen.
+        test: Test images.
+        kept: Images of each earlier task that replay trains on again.
+        width: Units of both hidden layers.
+        precision: Prior precision before the first task, of all methods.
+        batch_size: Images in a step.
+        rates: Candidates of the learning rate.
+        epochs: Candidates of the number of epochs of a task.
+        weights: Candidates of λ, the weight of a task's curvature in the prior of the next.
+    """
+
+    data: str = "mnist"
+    tasks: int = 5
+    size: int = 5_000
+    held_out: int = 5_000
+    test: int = 10_000
+    kept: int = 200
+    width: int = 100
+    precision: float = 0.1
+    batch_size: int = 256
+    rates: tuple[float, ...] = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2)
+    epochs: tuple[int, ...] = (2, 10)
+    weights: tuple[float, ...] = (0.1, 1.0, 10.0, 100.0, 1000.0)
+
+
+class Chosen(NamedTuple):
+    """Hyperparameters of a method."""
+
+    rate: float
+    epochs: int
+    weight: float = 1.0
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A sequence of tasks with one seed.
+
+    Attributes:
+        tasks: Training images and classes of each task.
+        tests: Other images and classes of each task.
+    """
+
+    settings: Settings
+    tasks: list[Part]
+    tests: list[Part]
+    seed: int
+
+    @classmethod
+    def of(cls, settings: Settings, sequence: str, seed: int) -> "Trial":
+        """Return a sequence: permuted pixels of all classes, or two classes a task, named first and second.
+
+        Scores are those on held-out training images for the seed of the choice, else those on test images.
+        """
+        images, scored = _parts(settings, seed)
+        generator = torch.Generator().manual_seed(seed)
+        tasks, tests = [], []
+        for number in range(settings.tasks):
+            order = torch.randperm(images[0].shape[1], generator=generator) if number else slice(None)
+            for (x, y), found in ((images, tasks), (scored, tests)):
+                rows = torch.arange(len(y))
+                if sequence == SPLIT:
+                    rows, y = (y // CLASSES == number).nonzero().flatten(), y % CLASSES
+                if found is tasks:
+                    rows = rows[torch.randperm(len(rows), generator=generator)[: settings.size]]
+                found.append((x[rows] if sequence == SPLIT else x[rows][:, order], y[rows]))
+        return cls(settings, tasks, tests, seed)
+
+    def network(self) -> nn.Module:
+        """Return a new network."""
+        x, y = self.tasks[0]
+        width = self.settings.width
+        with seeded(self.seed):
+            return osc.networks.MLP(x.shape[1], (width, width), int(y.max()) + 1, activation="relu")
+
+    def options(self, chosen: Chosen) -> dict[str, Any]:
+        """Return the options of a training."""
+        batch_size = self.settings.batch_size
+        return {"lr": chosen.rate, "epochs": chosen.epochs, "batch_size": batch_size, "seed": self.seed}
+
+    def trained(self, network: nn.Module, parts: Sequence[Part], chosen: Chosen) -> list[float]:
+        """Train on the images of some tasks, and return the accuracy on every task."""
+        data = tuple(torch.cat(part) for part in zip(*parts, strict=True))
+        q = train(osc.methods.MAP(network, LIKELIHOOD, self.settings.precision), data, **self.options(chosen)).posterior
+        return [osc.metrics.accuracy(class_probabilities(q, x), y) for x, y in self.tests]
+
+    def accuracy(self, method: str, chosen: Chosen) -> list[list[float]]:
+        """Return the accuracy on every task (columns), after each task (rows)."""
+        network = self.network()
+        if method == JOINT:
+            return [self.trained(network, self.tasks, chosen)]
+        if method in STRUCTURES:
+            structure, options = STRUCTURES[method], {**self.options(chosen), "device": "cpu"}
+            record = osc.tasks.continual_learning(
+                network, LIKELIHOOD, self.tasks, self.tests, structure=structure, prior=self.settings.precision,
+                weight=chosen.weight, **options,
+            )  # fmt: skip
+            return record.scores.tolist()
+        found, kept = [], []
+        for x, y in self.tasks:
+            found.append(self.trained(network, [(x, y), *kept], chosen))
+            if method == REPLAY:
+                kept.append((x[: self.settings.kept], y[: self.settings.kept]))
+        return found
+
+
+@lru_cache(4)
+def _parts(settings: Settings, seed: int) -> tuple[Part, Part]:
+    needed = int(1.2 * settings.tasks * settings.size)  # enough of each class
+    data = load(settings.data, train_size=needed, validation_size=settings.held_out, seed=seed)
+    images, *others = ((x.flatten(1), y) for x, y in (data.train, data.validation, data.test))
+    return images, others[0] if seed == CHOICE else tuple(part[: settings.test] for part in others[1])
+
+
+def measured(settings: Settings, sequence: str, method: str, *rest: Any) -> dict[str, Any]:
+    """Return the accuracies of a method with given hyperparameters and a seed, which comes last."""
+    *chosen, seed = rest
+    return {"accuracy": Trial.of(settings, sequence, seed).accuracy(method, Chosen(*chosen))}
+
+
+def averages(accuracy: Sequence[Sequence[float]]) -> list[float]:
+    """Return the accuracy after each task, averaged over the tasks so far, in percent."""
+    if len(accuracy) == 1:  # all tasks at once
+        return [100 * mean(accuracy[0])]
+    return [100 * mean(row[: number + 1]) for number, row in enumerate(accuracy)]
+
+
+def closed(value: float, low: float, high: float) -> float:
+    """Return the part of a gap that is closed, in percent; all of it where there is none."""
+    return 100 * (value - low) / (high - low) if high > low else 100.0
+
+
+@experiment(
+    "functions-continual",
+    "Five tasks one after another: an earlier posterior as prior, beside fine-tuning, replay and all tasks at once",
+    "No document: the online structured Laplace approximation [ritter2018] on parts of MNIST",
+    paper=Settings(size=9_000, epochs=(2, 10, 30)),
+)
+def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Findings:
+    """Choose hyperparameters on held-out images of one sequence, and measure on test images of others."""
+    about = [v for k, v in vars(settings).items() if k not in ("cells", "rates", "epochs", "weights")]
+    over = partial(runner.over, measure=partial(measured, settings), kind="continual", about=about)
+    table, curves, choices = Table(), {}, {}
+    title = TITLES[settings.data]
+    for sequence, method in product((PERMUTED, SPLIT), METHODS):
+        row = f"{sequence} {title}: {method}"
+        chosen, held_out = _chosen(settings, partial(over, f"choice, {row}"), (sequence, method))
+        choices[row] = {**chosen._asdict(), "held-out": held_out}
+        jobs = [(sequence, method, *chosen, seed) for seed in seeds]
+        (found,) = over(row, jobs).values()
+        curves[row] = [averages(result["accuracy"]) for result in found]
+        for result, curve in zip(found, curves[row], strict=True):
+            accuracy = result["accuracy"]
+            new = {} if method == JOINT else {NEW: 100 * mean(each[n] for n, each in enumerate(accuracy))}
+            table.add(row, {AVERAGE: curve[-1], **new})
+    for sequence in (PERMUTED, SPLIT):
+        low, high = (table[f"{sequence} {title}: {method}", AVERAGE] for method in (FINE, JOINT))
+        for method in (REPLAY, DIAG, KRON):
+            row = f"{sequence} {title}: {method}"
+            for value, a, b in zip(table[row, AVERAGE], low, high, strict=True):
+                table.add(row, {CLOSED: closed(value, a, b)})
+    return Findings(
+        table.numbers((AVERAGE, CLOSED, NEW)), claims(table, settings), {"curves": curves, "chosen": choices}
+    )
+
+
+def _chosen(settings: Settings, over: Any, job: tuple[str, str]) -> tuple[Chosen, float]:
+    """Return the hyperparameters of highest final average accuracy on held-out images, and this.
+
+    Rate and epochs at λ = 1, then λ at these, then rate and epochs again.
+    """
+    scores: dict[Chosen, float] = {}
+
+    def best(candidates: Sequence[Chosen]) -> Chosen:
+        fresh = [each for each in candidates if each not in scores]
+        runs = over([(*job, *each, CHOICE) for each in fresh])
+        scores.update({Chosen(*key[2:]): averages(result["accuracy"])[-1] for key, (result,) in runs.items()})
+        return max(scores, key=lambda each: scores[each])
+
+    def trainings(weight: float) -> list[Chosen]:
+        return [Chosen(*each, weight) for each in product(settings.rates, settings.epochs)]
+
+    found = best(trainings(1.0))
+    if job[1] in STRUCTURES:
+        found = best([found._replace(weight=weight) for weight in settings.weights])
+        found = best(trainings(found.weight))
+    return found, scores[found]
+
+
+def claims(table: Table, settings: Settings) -> Iterator[Claim]:
+    """Yield the verdicts on each sequence."""
+    for sequence in (PERMUTED, SPLIT):
+        name = f"{sequence} {TITLES[settings.data]}"
+        average = {method: table.mean(f"{name}: {method}", AVERAGE) for method in METHODS}
+        parts = table[f"{name}: {KRON}", CLOSED]
+        newest = {method: table.mean(f"{name}: {method}", NEW) for method in (FINE, KRON)}
+        yield Claim.judged(
+            f"On {name} the posterior as prior (kron) closes at least {ENOUGH:.0f} % of the gap between tuned "
+            "fine-tuning and training on all tasks at once",
+            mean(parts) >= ENOUGH,
+            f"{mean(parts):.0f} % of it; by seed: {listed(parts, '.0f')}. Final average accuracy in %: "
+            f"{listed(average, '.1f')}. Accuracy on the newest task in %: {listed(newest, '.1f')}.",
+        )
+        for rival, words in (
+            (DIAG, "the diagonal one, elastic weight consolidation"),
+            (REPLAY, f"replay of {settings.kept} images of each earlier task"),
+        ):
+            apart = table.differences(f"{name}: {KRON}", f"{name}: {rival}", AVERAGE)
+            yield Claim.judged(
+                f"On {name} it ends above {words}",
+                clearly(apart),
+                f"By {mean(apart):+.1f} points; by seed: {listed(apart, '+.1f')}. "
+                f"{rival} closes {table.mean(f'{name}: {rival}', CLOSED):.0f} % of the gap.",
+            )
+
+
+@measure.figure
+def draw(record: Record) -> Any:
+    """Average accuracy over the tasks so far, one panel a sequence."""
+    from experiments.functions import figures
+    from osculate.plots import style
+
+    curves, settings = record.findings.data["curves"], record.setup.settings
+    title = TITLES[settings["data"]]
+    words = {
+        FINE: "fine-tuning",
+        REPLAY: f"replay of {settings['kept']} images of each earlier task",
+        DIAG: "earlier posterior as prior, diagonal (EWC)",
+        KRON: "earlier posterior as prior, Kronecker factors",
+        JOINT: "all tasks at once (upper end)",
+    }
+    tints = (style.ORANGE, style.YELLOW, style.PURPLE, style.GREEN, style.INK)
+    panels = {
+        f"{sequence} {title}: {about}": {words[method]: curves[f"{sequence} {title}: {method}"] for method in METHODS}
+        for sequence, about in {PERMUTED: "ten digits, other pixels", SPLIT: "two digits a task, one head"}.items()
+    }
+    heading = f"{settings['tasks']} tasks one after another: what is left of the earlier ones"
+    return figures.averages(panels, words[JOINT], dict(zip(words.values(), tints, strict=True)), heading)
