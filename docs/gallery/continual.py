@@ -31,9 +31,7 @@ tasks, tests = (
     [(x.flatten(1)[:, order], y) for order in orders] for x, y in (data.train, data.test)
 )
 plots.image_grid(
-    {
-        f"task {n}": x[:10].unflatten(1, (1, 8, 8)) for n, (x, _) in enumerate(tests, 1)
-    },
+    {f"task {n}": x[:10].unflatten(1, (1, 8, 8)) for n, (x, _) in enumerate(tests, 1)},
     "The same ten digits in each task",
 )
 
@@ -46,7 +44,7 @@ plots.image_grid(
 
 # %%
 likelihood = osc.likelihoods.Categorical()
-training = {"epochs": 12, "lr": 1e-2, "batch_size": 64}
+training = {"epochs": 10, "lr": 1e-2, "batch_size": 64}
 
 
 def network():
@@ -86,7 +84,7 @@ figure
 # the approximation after it:
 
 # %%
-net, q = network(), 0.1
+net, q = network(), 1.0  # a prior precision before the first task
 for x, y in tasks:
     osc.train(osc.methods.MAP(net, likelihood, prior=q), (x, y), progress=False, **training)
     q = osc.laplace(net.eval(), likelihood, (x, y), prior=q, refine=False)
@@ -101,7 +99,7 @@ for n, (x, y) in enumerate(tests, 1):
 # the earlier tasks and has less room for the newest:
 
 # %%
-for weight in (0.1, 1.0, 10.0, 100.0):
+for weight in (0.1, 10.0, 100.0):
     record = osc.tasks.continual_learning(
         network(), likelihood, tasks, tests, weight=weight, **training
     )
@@ -125,3 +123,17 @@ print()
 for claim in record.findings.claims:
     print(textwrap.fill(f"{claim.verdict.upper()}: {claim.text}.", 84))
     print(textwrap.indent(textwrap.fill(claim.evidence, 80), "    "), end="\n\n")
+
+# %% [markdown]
+# ## Findings and limitations
+#
+# * Fine-tuning forgets; with the earlier posterior as prior most is kept, and the newest
+#   task is learned nearly as well. Correlations between the weights of a layer matter: the
+#   diagonal posterior forgets far more.
+# * The weight trades the old for the new. It is a hyperparameter, to be chosen on held-out
+#   data of all tasks, as learning rate and epochs are.
+# * The earlier posterior is Gaussian around one mode, and the sum of Kronecker factors is
+#   replaced by the nearest product: both are approximations, and errors add up over tasks.
+# * Not every sequence suits it. With the classes of split MNIST, where one pair of outputs
+#   stands for other digits in each task, the record above has the part of the gap to
+#   training on all tasks at once that is left.

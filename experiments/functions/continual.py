@@ -73,9 +73,9 @@ class Settings(Resumable):
     width: int = 100
     precision: float = 0.1
     batch_size: int = 256
-    rates: tuple[float, ...] = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2)
+    rates: tuple[float, ...] = (1e-4, 3e-4, 1e-3, 3e-3)
     epochs: tuple[int, ...] = (2, 10)
-    weights: tuple[float, ...] = (0.1, 1.0, 10.0, 100.0, 1000.0)
+    weights: tuple[float, ...] = (0.1, 1.0, 10.0, 100.0)
 
 
 class Chosen(NamedTuple):
@@ -108,7 +108,8 @@ class Trial:
         """
         images, scored = _parts(settings, seed)
         generator = torch.Generator().manual_seed(seed)
-        tasks, tests = [], []
+        tasks: list[Part] = []
+        tests: list[Part] = []
         for number in range(settings.tasks):
             order = torch.randperm(images[0].shape[1], generator=generator) if number else slice(None)
             for (x, y), found in ((images, tasks), (scored, tests)):
@@ -150,7 +151,8 @@ class Trial:
                 weight=chosen.weight, **options,
             )  # fmt: skip
             return record.scores.tolist()
-        found, kept = [], []
+        found: list[list[float]] = []
+        kept: list[Part] = []
         for x, y in self.tasks:
             found.append(self.trained(network, [(x, y), *kept], chosen))
             if method == REPLAY:
@@ -162,8 +164,8 @@ class Trial:
 def _parts(settings: Settings, seed: int) -> tuple[Part, Part]:
     needed = int(1.2 * settings.tasks * settings.size)  # enough of each class
     data = load(settings.data, train_size=needed, validation_size=settings.held_out, seed=seed)
-    images, *others = ((x.flatten(1), y) for x, y in (data.train, data.validation, data.test))
-    return images, others[0] if seed == CHOICE else tuple(part[: settings.test] for part in others[1])
+    x, y = data.validation if seed == CHOICE else (part[: settings.test] for part in data.test)
+    return (data.train[0].flatten(1), data.train[1]), (x.flatten(1), y)
 
 
 def measured(settings: Settings, sequence: str, method: str, *rest: Any) -> dict[str, Any]:
@@ -188,7 +190,7 @@ def closed(value: float, low: float, high: float) -> float:
     "functions-continual",
     "Five tasks one after another: an earlier posterior as prior, beside fine-tuning, replay and all tasks at once",
     "No document: the online structured Laplace approximation [ritter2018] on parts of MNIST",
-    paper=Settings(size=9_000, epochs=(2, 10, 30)),
+    paper=Settings(size=9_000, rates=(1e-4, 3e-4, 1e-3, 3e-3, 1e-2), epochs=(1, 3, 10, 30)),
 )
 def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Findings:
     """Choose hyperparameters on held-out images of one sequence, and measure on test images of others."""
