@@ -24,7 +24,7 @@ from osculate.registry import made
 from osculate.structures import REGISTRY, Structure
 from osculate.tasks.calibration import columns
 from osculate.tasks.comparison import losses_of
-from osculate.training import train
+from osculate.training.train import train
 
 
 @dataclass(frozen=True, eq=False)

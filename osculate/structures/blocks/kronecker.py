@@ -229,8 +229,9 @@ class KroneckerBlock(Block):
                 "precisions that vary within a tensor. Use an Isotropic or Layerwise prior, or structure='diag' "
                 "or 'full'."
             )
-        bias = delta.bias.to(self.outputs) if delta.bias is not None and self.has_bias else None
-        return KroneckerPrecision(self, scale, delta.weight.to(self.outputs), bias)
+        values = self.eigenvalues
+        bias = delta.bias.to(values) if delta.bias is not None and self.has_bias else None
+        return KroneckerPrecision(self, scale, scale * values, delta.weight.to(values), bias)
 
     @cached_property
     def bias_direction(self) -> Float[Tensor, "G 1 I"]:
@@ -265,19 +266,16 @@ class KroneckerPrecision(Precision):
     Attributes:
         block: The factors and their bases.
         scale: Factor of the block.
+        signal: Products scale · λ_B λ_A.
         weight: δ_w.
         bias: δ_b, None where weight and bias share their precision.
     """
 
     block: KroneckerBlock
     scale: Float[Tensor, ""] | float
+    signal: Float[Tensor, "G O I"]
     weight: Float[Tensor, ""]
     bias: Float[Tensor, ""] | None
-
-    @cached_property
-    def signal(self) -> Float[Tensor, "G O I"]:
-        """The eigenvalues scale · λ_B λ_A."""
-        return self.scale * self.block.eigenvalues
 
     @cached_property
     def _inverse(self) -> Float[Tensor, "G O I"]:
