@@ -1,6 +1,7 @@
 """Five tasks one after another: an earlier posterior as prior, beside fine-tuning, replay and all tasks at once."""
 
 from collections.abc import Iterator, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import product
@@ -32,7 +33,7 @@ PERMUTED, SPLIT = "permuted", "split"
 FINE, REPLAY, JOINT, KRON, DIAG = "fine-tuning", "replay", "all tasks at once", "prior, kron", "prior, diag"
 #: Structure of the posterior of those that have one.
 STRUCTURES = {KRON: "kron", DIAG: "diag"}
-METHODS = (FINE, REPLAY, DIAG, KRON, JOINT)
+METHODS = (JOINT, FINE, REPLAY, DIAG, KRON)
 AVERAGE, NEW, CLOSED = "final average accuracy, %", "accuracy on the newest task, %", "part of the gap closed, %"
 LIKELIHOOD = osc.likelihoods.Categorical()
 #: The sequence on which hyperparameters are chosen: other permutations, images and initial weights than any reported.
@@ -75,18 +76,26 @@ class Settings(Resumable):
     batch_size: int = 256
     rates: tuple[float, ...] = (1e-4, 3e-4, 1e-3, 3e-3)
     epochs: tuple[int, ...] = (2, 10)
-    weights: tuple[float, ...] = (0.1, 1.0, 10.0, 100.0)
+    weights: tuple[float, ...] = (0.1, 1.0, 10.0, 100.0, 1000.0)
 
 
 class Chosen(NamedTuple):
-    """Hyperparameters of a method."""
+    """Hyperparameters of a method.
+
+    Attributes:
+        rate: Learning rate.
+        epochs: Epochs of a task.
+        weight: λ.
+        begun: True if the network has learned the first task before, with the rate and epochs of all tasks at once.
+    """
 
     rate: float
     epochs: int
     weight: float = 1.0
+    begun: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Trial:
     """A sequence of tasks with one seed.
 
@@ -101,6 +110,7 @@ class Trial:
     seed: int
 
     @classmethod
+    @lru_cache(2)
     def of(cls, settings: Settings, sequence: str, seed: int) -> "Trial":
         """Return a sequence: permuted pixels of all classes, or two classes a task, named first and second.
 
@@ -139,9 +149,22 @@ class Trial:
         q = train(osc.methods.MAP(network, LIKELIHOOD, self.settings.precision), data, **self.options(chosen)).posterior
         return [osc.metrics.accuracy(class_probabilities(q, x), y) for x, y in self.tests]
 
-    def accuracy(self, method: str, chosen: Chosen) -> list[list[float]]:
-        """Return the accuracy on every task (columns), after each task (rows)."""
+    @lru_cache(2)  # noqa: B019
+    def begun(self, start: Chosen) -> nn.Module:
+        """Return a network that has learned the first task."""
         network = self.network()
+        self.trained(network, self.tasks[:1], start)
+        return network
+
+    def accuracy(self, method: str, chosen: Chosen, start: Chosen | None) -> list[list[float]]:
+        """Return the accuracy on every task (columns), after each task (rows).
+
+        Args:
+            method: Name of the method.
+            chosen: Hyperparameters.
+            start: Those of a training on the first task before all others; None for new networks.
+        """
+        network = deepcopy(self.begun(start)) if start else self.network()
         if method == JOINT:
             return [self.trained(network, self.tasks, chosen)]
         if method in STRUCTURES:
@@ -168,10 +191,71 @@ def _parts(settings: Settings, seed: int) -> tuple[Part, Part]:
     return (data.train[0].flatten(1), data.train[1]), (x.flatten(1), y)
 
 
-def measured(settings: Settings, sequence: str, method: str, *rest: Any) -> dict[str, Any]:
-    """Return the accuracies of a method with given hyperparameters and a seed, which comes last."""
-    *chosen, seed = rest
-    return {"accuracy": Trial.of(settings, sequence, seed).accuracy(method, Chosen(*chosen))}
+@dataclass(frozen=True)
+class Runs:
+    """Runs of one method on one sequence.
+
+    Attributes:
+        start: Hyperparameters by which networks learn the first task before.
+    """
+
+    settings: Settings
+    runner: Runner
+    sequence: str
+    method: str
+    start: Chosen | None = None
+
+    def of(self, candidates: Sequence[Chosen], seeds: Sequence[int]) -> dict[Chosen, list[Any]]:
+        """Return accuracies by hyperparameters, of each seed."""
+        about = [v for k, v in vars(self.settings).items() if k not in ("cells", "rates", "epochs", "weights")]
+        found: dict[Chosen, list[Any]] = {}
+        for begun in {each.begun for each in candidates}:
+            start = self.start if begun else None
+            jobs = [
+                (self.sequence, self.method, *c[:3], seed) for c in candidates if c.begun == begun for seed in seeds
+            ]
+            results = self.runner.over(
+                f"{self.sequence}, {self.method}",
+                jobs,
+                partial(self._measured, start),
+                "continual",
+                [*about, *(start or ())[:3]],
+            )
+            found |= {
+                Chosen(*key[2:])._replace(begun=begun): [each["accuracy"] for each in values]
+                for key, values in results.items()
+            }
+        return found
+
+    def _measured(self, start: Chosen | None, sequence: str, method: str, *rest: Any) -> dict[str, Any]:
+        *chosen, seed = rest
+        return {"accuracy": Trial.of(self.settings, sequence, seed).accuracy(method, Chosen(*chosen), start)}
+
+    def best(self) -> tuple[Chosen, float]:
+        """Return the hyperparameters of highest final average accuracy on held-out images, and this.
+
+        Rate and epochs at λ = 1, then λ at these, then rate and epochs again. A posterior is taken at a mode, so that
+        networks with one have learned the first task before; fine-tuning and replay choose this too.
+        """
+        scores: dict[Chosen, float] = {}
+        choices = (True,) if self.method in STRUCTURES else (False,) if self.start is None else (False, True)
+
+        def improved(candidates: Sequence[Chosen]) -> Chosen:
+            runs = self.of([each for each in candidates if each not in scores], [CHOICE])
+            scores.update({each: averages(accuracy)[-1] for each, (accuracy,) in runs.items()})
+            return max(scores, key=lambda each: scores[each])
+
+        def trainings(weight: float) -> list[Chosen]:
+            return [
+                Chosen(*each[:2], weight, each[2])
+                for each in product(self.settings.rates, self.settings.epochs, choices)
+            ]
+
+        found = improved(trainings(1.0))
+        if self.method in STRUCTURES:
+            found = improved([found._replace(weight=weight) for weight in self.settings.weights])
+            found = improved(trainings(found.weight))
+        return found, scores[found]
 
 
 def averages(accuracy: Sequence[Sequence[float]]) -> list[float]:
@@ -194,21 +278,20 @@ def closed(value: float, low: float, high: float) -> float:
 )
 def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Findings:
     """Choose hyperparameters on held-out images of one sequence, and measure on test images of others."""
-    about = [v for k, v in vars(settings).items() if k not in ("cells", "rates", "epochs", "weights")]
-    over = partial(runner.over, measure=partial(measured, settings), kind="continual", about=about)
     table, curves, choices = Table(), {}, {}
     title = TITLES[settings.data]
-    for sequence, method in product((PERMUTED, SPLIT), METHODS):
-        row = f"{sequence} {title}: {method}"
-        chosen, held_out = _chosen(settings, partial(over, f"choice, {row}"), (sequence, method))
-        choices[row] = {**chosen._asdict(), "held-out": held_out}
-        jobs = [(sequence, method, *chosen, seed) for seed in seeds]
-        (found,) = over(row, jobs).values()
-        curves[row] = [averages(result["accuracy"]) for result in found]
-        for result, curve in zip(found, curves[row], strict=True):
-            accuracy = result["accuracy"]
-            new = {} if method == JOINT else {NEW: 100 * mean(each[n] for n, each in enumerate(accuracy))}
-            table.add(row, {AVERAGE: curve[-1], **new})
+    for sequence in (PERMUTED, SPLIT):
+        start: Chosen | None = None
+        for method in METHODS:
+            row, runs = f"{sequence} {title}: {method}", Runs(settings, runner, sequence, method, start)
+            chosen, held_out = runs.best()
+            start = start or chosen  # of all tasks at once, the first method
+            choices[row] = {**chosen._asdict(), "held-out": held_out}
+            (found,) = runs.of([chosen], seeds).values()
+            curves[row] = [averages(accuracy) for accuracy in found]
+            for accuracy, curve in zip(found, curves[row], strict=True):
+                new = {} if method == JOINT else {NEW: 100 * mean(each[n] for n, each in enumerate(accuracy))}
+                table.add(row, {AVERAGE: curve[-1], **new})
     for sequence in (PERMUTED, SPLIT):
         low, high = (table[f"{sequence} {title}: {method}", AVERAGE] for method in (FINE, JOINT))
         for method in (REPLAY, DIAG, KRON):
@@ -218,29 +301,6 @@ def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Finding
     return Findings(
         table.numbers((AVERAGE, CLOSED, NEW)), claims(table, settings), {"curves": curves, "chosen": choices}
     )
-
-
-def _chosen(settings: Settings, over: Any, job: tuple[str, str]) -> tuple[Chosen, float]:
-    """Return the hyperparameters of highest final average accuracy on held-out images, and this.
-
-    Rate and epochs at λ = 1, then λ at these, then rate and epochs again.
-    """
-    scores: dict[Chosen, float] = {}
-
-    def best(candidates: Sequence[Chosen]) -> Chosen:
-        fresh = [each for each in candidates if each not in scores]
-        runs = over([(*job, *each, CHOICE) for each in fresh])
-        scores.update({Chosen(*key[2:]): averages(result["accuracy"])[-1] for key, (result,) in runs.items()})
-        return max(scores, key=lambda each: scores[each])
-
-    def trainings(weight: float) -> list[Chosen]:
-        return [Chosen(*each, weight) for each in product(settings.rates, settings.epochs)]
-
-    found = best(trainings(1.0))
-    if job[1] in STRUCTURES:
-        found = best([found._replace(weight=weight) for weight in settings.weights])
-        found = best(trainings(found.weight))
-    return found, scores[found]
 
 
 def claims(table: Table, settings: Settings) -> Iterator[Claim]:
@@ -288,7 +348,10 @@ def draw(record: Record) -> Any:
     tints = (style.ORANGE, style.YELLOW, style.PURPLE, style.GREEN, style.INK)
     panels = {
         f"{sequence} {title}: {about}": {words[method]: curves[f"{sequence} {title}: {method}"] for method in METHODS}
-        for sequence, about in {PERMUTED: "ten digits, other pixels", SPLIT: "two digits a task, one head"}.items()
+        for sequence, about in {
+            PERMUTED: "pixels in a new order each",
+            SPLIT: "two digits each, one pair of outputs",
+        }.items()
     }
     heading = f"{settings['tasks']} tasks one after another: what is left of the earlier ones"
     return figures.averages(panels, words[JOINT], dict(zip(words.values(), tints, strict=True)), heading)
