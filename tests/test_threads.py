@@ -257,6 +257,7 @@ ALONE = {
     "evidence.pathwise_draws": "takes Gaussian noise only, and passes over the data as `evidence.linear_mode` does",
     "load": "makes a new posterior; the row of `save` calls it",
     "tasks.bayesian_optimisation": "fits models of its own, one after another",
+    "tasks.continual_learning": "changes the parameters of the network that it trains",
     "tasks.lower_half": "makes a mask, without a posterior",
     "tasks.neighbour_probabilities": "takes codes, which `tasks.semi_supervised` computes",
 }

@@ -1,6 +1,7 @@
 """Linear algebra on matrices or on products with them: factorisations, solves, spectra, estimates."""
 
 from osculate.linalg.products import (
+    SquaredNorm as SquaredNorm,
     SymmetricProduct as SymmetricProduct,
     add_gram as add_gram,
     mirror as mirror,

@@ -62,3 +62,20 @@ class SymmetricProduct(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[None, Tensor]:
         return None, SymmetricProduct.apply(ctx.product, gradient)
+
+
+class SquaredNorm(torch.autograd.Function):
+    """vᵀ A v for a symmetric A that is given as a function: value and derivative share one product."""
+
+    @staticmethod
+    def forward(ctx: Any, product: Callable[[Tensor], Tensor], v: Float[Tensor, " P"]) -> Float[Tensor, ""]:
+        ctx.product, result = product, product(v)
+        ctx.save_for_backward(v, result)
+        return v @ result
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[None, Tensor]:
+        v, result = ctx.saved_tensors
+        if torch.is_grad_enabled():  # a graph of the derivative is asked for
+            result = SymmetricProduct.apply(ctx.product, v)
+        return None, 2 * gradient * result

@@ -8,12 +8,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from osculate.linalg import SymmetricProduct
+from osculate.linalg import SquaredNorm, SymmetricProduct
 from osculate.parameters import ParameterSpace
 from osculate.posteriors.gaussian import Gaussian
 from osculate.priors import Diagonal, Prior
 from osculate.priors._base import positive
-from osculate.structures import Curvature, PosteriorPrecision
+from osculate.structures import Curvature, PosteriorPrecision, Structure
 from osculate.structures.blocks import DiagonalBlock
 
 
@@ -49,11 +49,7 @@ class Earlier(Prior):
         Raises:
             TypeError: the structure passes over the data more than once, so that its curvatures do not add.
         """
-        if q.structure.structure.passes > 1:
-            raise TypeError(
-                f"a posterior with structure {q.structure.structure.name!r} cannot be a prior: its curvature does not "
-                "add to that of other data. Fit it with 'kron', 'full', 'diag' or 'dual'."
-            )
+        require_adding(q.structure.structure)
         scale = q.likelihood.curvature_scale(q.fit.likelihood) / q.temperature
         with torch.no_grad():
             curvature, diagonal = q.structure.scaled(scale), q.prior.diagonal
@@ -111,6 +107,9 @@ class Earlier(Prior):
     def multiply(self, v: Float[Tensor, "*S P"], space: ParameterSpace) -> Float[Tensor, "*S P"]:
         return self.precision.to(v) * SymmetricProduct.apply(self._whole.multiply, v)
 
+    def square(self, v: Float[Tensor, " P"], space: ParameterSpace) -> Float[Tensor, ""]:
+        return self.precision.to(v) * SquaredNorm.apply(self._whole.multiply, v)
+
     def solve(self, v: Float[Tensor, "*S P"], space: ParameterSpace) -> Float[Tensor, "*S P"]:
         return self._whole.solve(v) / self.precision.to(v)
 
@@ -149,6 +148,19 @@ class Earlier(Prior):
 
     def __repr__(self) -> str:
         return f"Earlier(structure={self.unweighted.structure.name!r}, weight={float(self.precision):.3g})"
+
+
+def require_adding(structure: Structure) -> None:
+    """Raise TypeError if curvatures of this structure do not add, so that its posteriors cannot be priors.
+
+    Raises:
+        TypeError: it passes over the data more than once.
+    """
+    if structure.passes > 1:
+        raise TypeError(
+            f"a posterior with structure {structure.name!r} cannot be a prior: its curvature does not add to that of "
+            "other data. Fit it with 'kron', 'full', 'diag' or 'dual'."
+        )
 
 
 def as_prior(prior: Any) -> Any:

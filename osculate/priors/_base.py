@@ -141,6 +141,10 @@ class Prior(ABC):
         """Σ⁻¹ v."""
         return self.vector(space).to(v) * v
 
+    def square(self, v: Float[Tensor, " P"], space: ParameterSpace) -> Float[Tensor, ""]:
+        """vᵀ Σ⁻¹ v."""
+        return (v * self.multiply(v, space)).sum()
+
     def solve(self, v: Float[Tensor, "*S P"], space: ParameterSpace) -> Float[Tensor, "*S P"]:
         """Σ v."""
         return v / self.vector(space).to(v)
@@ -163,7 +167,7 @@ class Prior(ABC):
         if self.mean is not None or self.correlated:
             bound = self.bind(space)
             apart = bound.apart(space.flatten(parameters))
-            square = (apart * bound.multiply(apart, space)).sum()
+            square = bound.square(apart, space)
             return 0.5 * (bound.log_det(space).to(square) - space.size * log(2 * pi) - square)
         per_tensor = self.bind(space).per_tensor(space)
         if per_tensor is None:

@@ -10,6 +10,10 @@ from osculate.tasks.calibration import (
     calibration as calibration,
 )
 from osculate.tasks.comparison import Comparison as Comparison, Difference as Difference, compare as compare
+from osculate.tasks.continual_learning import (
+    ContinualRecord as ContinualRecord,
+    continual_learning as continual_learning,
+)
 from osculate.tasks.ood import OODRecord as OODRecord, ood as ood
 from osculate.tasks.imputation import (
     ImputationRecord as ImputationRecord,

@@ -83,6 +83,16 @@ TINY: Mapping[str, Mapping[str, Any]] = {
     "calibration-cause": {"epochs": 2},
     "calibration-choice": {"temperatures": [0.1], "trusts": [0.02], "tasks": [1], "curves": [0]},
     "calibration": {"tasks": ["glass, mlp, AdamW, stopped early", "yacht, mlp, MAP"], "test": 50},
+    "functions-continual": {
+        "data": "digits",
+        "tasks": 2,
+        "size": 100,
+        "held_out": 100,
+        "width": 4,
+        "rates": [0.01],
+        "epochs": [1],
+        "weights": [10.0],
+    },
     "methods": {
         "width": 1,
         "sizes": [60, 20],

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from osculate.linalg import add_gram, mirror, products
+from osculate.linalg import SquaredNorm, add_gram, mirror, products
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -20,3 +20,20 @@ def test_sums_of_grams(dtype: torch.dtype, least: int, rows: int, monkeypatch: p
     mirror(total)
     torch.testing.assert_close(total, sum(part.mT @ part for part in parts))
     assert torch.equal(total, total.mT)
+
+
+def test_a_squared_norm_and_its_derivatives() -> None:
+    root, v = torch.randn(5, 5, dtype=torch.double), torch.randn(5, dtype=torch.double, requires_grad=True)
+    matrix, calls = root @ root.T, []
+
+    def product(u: torch.Tensor) -> torch.Tensor:
+        calls.append(1)
+        return matrix @ u
+
+    value = SquaredNorm.apply(product, v)
+    torch.testing.assert_close(value, v @ matrix @ v)
+    (gradient,) = torch.autograd.grad(value, v, retain_graph=True)
+    torch.testing.assert_close(gradient, 2 * matrix @ v)
+    assert len(calls) == 1
+    assert torch.autograd.gradcheck(lambda u: SquaredNorm.apply(product, u), v)
+    assert torch.autograd.gradgradcheck(lambda u: SquaredNorm.apply(product, u), v)

@@ -1,0 +1,3 @@
+"""Uses of a posterior as a distribution over functions, and as a prior."""
+
+from experiments.functions import continual
