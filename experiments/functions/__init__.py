@@ -1,3 +1,3 @@
-"""What a posterior over functions is for: active learning and sensitivity."""
+"""Uses of a posterior over functions: active learning and sensitivity."""
 
 from experiments.functions import active, sensitivity

@@ -150,9 +150,7 @@ def labels_needed(labels: Sequence[int], curves: Mapping[str, Sequence[Sequence[
     return found
 
 
-def claims(
-    curves: Mapping[str, Mapping[str, Sequence[Sequence[float]]]], labels: Sequence[int]
-) -> Iterator[Claim]:
+def claims(curves: Mapping[str, Mapping[str, Sequence[Sequence[float]]]], labels: Sequence[int]) -> Iterator[Claim]:
     """Yield the verdicts for every pool but the first, on which the rule is chosen."""
     (choice, first), *others = curves.items()
     needed = labels_needed(labels, first)

@@ -26,8 +26,9 @@ QUANTITIES = {
 EPISTEMIC, PROBABILITY = "epistemic uncertainty (BALD)", "class probability"
 METHODS = {"integrated gradients": "integrated", "plain gradient": "gradient"}
 MAIN = "integrated gradients"
-#: Columns: share of the absolute attributions, and what it is compared with.
-SHARE, GAP, AREA, LIGHT = "share in the patch, %", "gap of the sum, % of the change", "area", "brightness"
+#: Columns: shares of the absolute and of the positive attributions; and rows that they are compared with.
+SHARE, RAISING, GAP = "share in the patch, %", "share of what raises it, %", "gap of the sum, % of the change"
+AREA, LIGHT = "area", "brightness"
 
 
 @dataclass(frozen=True)
@@ -45,8 +46,8 @@ class Settings(Resumable):
     """
 
     data: str = "fashion_mnist"
-    train: int = 3000
-    images: int = 100
+    train: int = 2000
+    images: int = 60
     patch: int = 7
     epochs: int = 15
     steps: int = 16
@@ -65,11 +66,10 @@ def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Finding
     for seed in runner.track(seeds, "networks"):
         q, x, inside = patched(settings, seed)
         for (word, quantity), (way, method) in product(QUANTITIES.items(), METHODS.items()):
-            found = osc.tasks.sensitivity(
-                q, x, quantity, method=method, steps=settings.steps, progress=runner.progress
-            )
+            found = osc.tasks.sensitivity(q, x, quantity, method=method, steps=settings.steps, progress=runner.progress)
             row = f"{word}, {way}"
             table.add(row, {SHARE: 100 * share(found.attributions.abs(), inside)})
+            table.add(row, {RAISING: 100 * share(found.attributions.clamp(min=0), inside)})
             if method == "integrated":
                 change = (found.values - found.baseline_values).abs().mean()
                 table.add(row, {GAP: 100 * float(found.gap.abs().mean() / change)})
@@ -103,7 +103,8 @@ def patched(settings: Settings, seed: int) -> tuple[Posterior, Float[Tensor, "N 
 
 def share(values: Float[Tensor, "N C H W"], inside: Bool[Tensor, "N C H W"]) -> float:
     """Return the share of the values that lies in the patch, averaged over images."""
-    return float(((values * inside).flatten(1).sum(1) / values.flatten(1).sum(1)).mean())
+    total = values.flatten(1).sum(1).clamp(min=torch.finfo(values.dtype).tiny)
+    return float(((values * inside).flatten(1).sum(1) / total).mean())
 
 
 def claims(table: Mapping[tuple[str, str], Sequence[float]]) -> Iterator[Claim]:

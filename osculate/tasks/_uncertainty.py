@@ -60,9 +60,7 @@ def entropies(
     return total.reshape(count(x), -1).sum(1), expected.reshape(count(x), -1).sum(1)
 
 
-def entropy(
-    q: Any, x: Inputs, samples: int = SAMPLES, generator: torch.Generator | None = None
-) -> Float[Tensor, " N"]:
+def entropy(q: Any, x: Inputs, samples: int = SAMPLES, generator: torch.Generator | None = None) -> Float[Tensor, " N"]:
     """H[y|x], summed over outputs."""
     posterior = as_posterior(q)
     if isinstance(posterior, Sampled) and posterior.likelihood.saturates:

@@ -95,7 +95,7 @@ def acquire(
         q: A posterior, or what ``osc.train`` returned; Gaussian for "batch" and "reduction".
         pool: Inputs (N, …) without labels.
         count: Number of inputs to choose.
-        score: One of the names above.
+        score: Name of the score, from the list above.
         among: Number of inputs drawn at random from the pool that are scored; None scores all.
         candidates: Inputs of largest "bald" among which "batch" and "reduction" choose, at least ``count``; and for
             "reduction" the number of other inputs that represent the pool.
@@ -317,7 +317,7 @@ def active_learning(
         posterior = fit(x, y)
         labels.append(len(labelled))
         found.append(_tested(posterior, test, batch_size, predict_options))
-    scores = {name: torch.tensor([each[name] for each in found]) for name in found[0]}
+    scores = {name: torch.tensor([each[name] for each in found], dtype=torch.double) for name in found[0]}
     return ActiveLearning(labelled, tuple(labels), scores, posterior)
 
 
