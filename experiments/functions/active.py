@@ -82,7 +82,8 @@ def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Finding
     labels: list[int] = []
     for (name, copies, rule), each in runs.items():
         labels = each[0][LABELS]
-        curves.setdefault(f"{TITLES[name]}{repeated(copies)}", {})[rule] = [one[ACCURACY] for one in each]
+        rows = [[round(value, 4) for value in one[ACCURACY]] for one in each]
+        curves.setdefault(f"{TITLES[name]}{repeated(copies)}", {})[rule] = rows
     table = Table()
     for pool, rules in curves.items():
         for rule, rows in rules.items():

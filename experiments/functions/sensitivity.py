@@ -70,7 +70,7 @@ def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Finding
             row = f"{word}, {way}"
             table.add(row, {SHARE: 100 * share(found.attributions.abs(), inside)})
             table.add(row, {RAISING: 100 * share(found.attributions.clamp(min=0), inside)})
-            if method == "integrated":
+            if found.baseline_values is not None:
                 change = (found.values - found.baseline_values).abs().mean()
                 table.add(row, {GAP: 100 * float(found.gap.abs().mean() / change)})
             if seed == seeds[0] and way == MAIN:

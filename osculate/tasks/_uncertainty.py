@@ -48,15 +48,14 @@ def entropies(
     likelihood = as_posterior(q).likelihood
     if likelihood.saturates:
         f = function_draws(q, x, samples, generator)
-        total: Tensor | None = likelihood.mixture(f).entropy()
         each = likelihood.distribution(f.flatten(0, 1)).entropy()
-        expected = each.reshape(*f.shape[:2], -1).mean(0)
+        total, expected = likelihood.mixture(f).entropy(), each.reshape(*f.shape[:2], -1).mean(0)
     else:
         predictive = predict(q, x, samples=samples, generator=generator)
-        total = in_closed_form(predictive.entropy) if likelihood.quadratic else None
-        if total is None:
+        closed = in_closed_form(predictive.entropy) if likelihood.quadratic else None
+        if closed is None:
             raise _without_entropy(q)
-        expected = likelihood.distribution(predictive.mean).entropy()
+        total, expected = closed, likelihood.distribution(predictive.mean).entropy()
     return total.reshape(count(x), -1).sum(1), expected.reshape(count(x), -1).sum(1)
 
 

@@ -192,7 +192,9 @@ def _greedy(joint: Float[Tensor, "M C M C"], number: int, targets: int) -> tuple
         targets: The last inputs of the covariance, whose mean variance is to fall; with none it is the information.
     """
     free = len(joint) - targets
-    eye, chosen, gains = torch.eye(joint.shape[1], dtype=joint.dtype), [], []
+    eye = torch.eye(joint.shape[1], dtype=joint.dtype)
+    chosen: list[int] = []
+    gains: list[Tensor] = []
     for _ in range(number):
         factor = torch.linalg.cholesky(eye + joint.diagonal(dim1=0, dim2=2).movedim(-1, 0)[:free])
         if targets:
@@ -308,6 +310,7 @@ def active_learning(
     ask = label.__getitem__ if isinstance(label, Tensor) else label
     y, x = ask(labelled), take(pool, labelled)
     labels, found = [], []
+    posterior: Any = None
     for number in track(range(rounds + 1), "rounds of labels", rounds + 1, progress):
         if number:
             rest = torch.ones(size, dtype=torch.bool).index_fill(0, labelled, False).nonzero().squeeze(1)
