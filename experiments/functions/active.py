@@ -160,13 +160,14 @@ def claims(curves: Mapping[str, Mapping[str, Sequence[Sequence[float]]]], labels
     for pool, rules in others:
         here = labels_needed(labels, rules)
         reached = here[chosen]
+        counts = ", ".join(f"{rule} {number or 'not reached'}" for rule, number in here.items())
         ends = {rule: str(estimate([100 * row[-1] for row in rows])) for rule, rows in rules.items()}
         yield Claim.judged(
             f"{pool}: the rule chosen on {choice} reaches the final accuracy of random labels with at most "
             f"{SHARE:.0%} of them",
             reached is not None and reached <= SHARE * labels[-1],
             f"Chosen: {chosen} ({choice}: {needed[chosen] or 'more than ' + str(labels[-1])} labels). Labels needed of "
-            f"{labels[-1]}, by mean curves: {listed(here, '', ', ')}. Accuracy with {labels[-1]} labels: "
+            f"{labels[-1]}, by mean curves: {counts}. Accuracy with {labels[-1]} labels: "
             + ", ".join(f"{rule} {end} %" for rule, end in ends.items())
             + ".",
         )
@@ -184,4 +185,6 @@ def draw(record: Record) -> Any:
     from experiments.functions import figures
 
     data = record.findings.data
-    return figures.learning_curves(data["labels"], data["curves"], "What are the labels of a rule worth?")
+    return figures.learning_curves(
+        data["labels"], data["curves"], "Active learning: accuracy with the labels that each rule chooses"
+    )

@@ -46,8 +46,8 @@ class Settings(Resumable):
     """
 
     data: str = "fashion_mnist"
-    train: int = 2000
-    images: int = 60
+    train: int = 1000
+    images: int = 50
     patch: int = 7
     epochs: int = 15
     steps: int = 16

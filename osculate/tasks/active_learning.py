@@ -14,7 +14,7 @@ from osculate.batches import require_inputs
 from osculate.checks import require_generator, require_whole
 from osculate.inputs import Inputs, concatenate, count, moved, take
 from osculate.likelihoods import Likelihood
-from osculate.posteriors import as_gaussian, as_posterior
+from osculate.posteriors import Gaussian, as_gaussian, as_posterior
 from osculate.posteriors.functions import function_posterior
 from osculate.progress import track
 from osculate.registry import choose, lookup
@@ -78,7 +78,8 @@ def acquire(
     * "variance": the trace of Cov f(x).
 
     Jointly, with the covariance K of the function values of several inputs, and the expected output Hessian
-    Λ_n = E_f[−∂² log p(y|f)/∂f²]. Points are chosen one after another, each conditioning the Gaussian on its label:
+    Λ_n = E_f[−∂² log p(y|f)/∂f²], divided by the temperature of the posterior as those of its data are. Points are
+    chosen one after another, each conditioning the Gaussian on its label:
 
     .. math:: g_n = \tfrac12 \log\det(I + \Lambda_n^{1/2} K_{nn} \Lambda_n^{1/2}), \qquad
               K \leftarrow K - K_{\cdot n} (\Lambda_n^{-1} + K_{nn})^{-1} K_{n \cdot}
@@ -124,8 +125,12 @@ def acquire(
     require_whole("samples", samples, 2)
     require_whole("batch_size", batch_size)
     require_whole("candidates", candidates)
-    size = _size(pool)
     require_whole("count", count)
+    if among is not None:
+        require_whole("among", among)
+    if score in JOINT:
+        q = as_gaussian(q, f"acquire(score={score!r})")
+    size = _size(pool)
     most = size if among is None else min(among, size)
     if count > most:
         raise ValueError(
@@ -158,13 +163,12 @@ def _top(values: Float[Tensor, " N"], number: int) -> tuple[Int[Tensor, " count"
 
 
 @torch.no_grad()
-def _whitened(q: Any, x: Inputs, samples: int) -> Float[Tensor, "M C M C"]:
+def _whitened(q: Gaussian, x: Inputs, samples: int) -> Float[Tensor, "M C M C"]:
     """Λ^{1/2} K Λ^{1/2} of the function values at all inputs, Λ the expected Hessian of each over the temperature."""
-    gaussian = as_gaussian(q, "acquire(score='batch' or 'reduction')")
-    x, likelihood = moved(x, gaussian.network.device), gaussian.likelihood
-    covariance = function_posterior(gaussian, x).covariance.double()
-    hessian = _expected_hessian(likelihood, uncertainty.function_draws(gaussian, x, samples)).double()
-    values, vectors = torch.linalg.eigh(hessian / gaussian.temperature)
+    x = moved(x, q.network.device)
+    covariance = function_posterior(q, x).covariance.double()
+    hessian = _expected_hessian(q.likelihood, uncertainty.function_draws(q, x, samples)).double()
+    values, vectors = torch.linalg.eigh(hessian / q.temperature)
     halves = vectors * values.clamp(min=0).sqrt().unsqueeze(-2)
     size, outputs = halves.shape[:2]
     joint = covariance.reshape(size, outputs, size, outputs)

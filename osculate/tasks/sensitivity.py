@@ -1,6 +1,6 @@
 """Sensitivity: on which inputs an uncertain prediction depends."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -177,22 +177,20 @@ def _quantity(
         return {"samples": samples, "generator": torch.Generator().manual_seed(seed)}
 
     if of == "mean":
-        found = [_means(predict(q, rows, **draws())) for rows in _detached(x, batch_size)]
-        chosen = _columns(torch.cat(found), output, as_posterior(q).likelihood.saturates)
+        with torch.no_grad():
+            found = torch.cat([_means(predict(q, rows, **draws())) for rows in x.split(batch_size)])
+        chosen = _columns(found, output, as_posterior(q).likelihood.saturates)
         return lambda points, rows: _means(predict(q, points, **draws()))[torch.arange(len(rows)), chosen[rows]]
     if of == "variance" and output is not None:
         with torch.no_grad():
-            _columns(functional_variance(q, x[:1], diagonal=True).flatten(1), output, False)
+            _columns(
+                functional_variance(q, x[:1], diagonal=True).flatten(1), output, False
+            )  # an error if there is none
         return lambda points, rows: functional_variance(q, points, diagonal=True).flatten(1)[:, output]
     if output is not None:
         raise ValueError(f"output={output} is for of='mean' and of='variance': {of!r} is of all outputs together.")
     measure = lookup("quantity", of, OF)
     return lambda points, rows: measure(q, points, **draws())
-
-
-def _detached(x: Float[Tensor, "N *D"], batch_size: int) -> Iterator[Tensor]:
-    with torch.no_grad():
-        yield from x.split(batch_size)
 
 
 def _means(predictive: Distribution) -> Float[Tensor, "N c"]:
