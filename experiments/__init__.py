@@ -38,16 +38,8 @@ from experiments.record import (
 from experiments.runner import Resumable, Runner, Table, ignoring, timed, train
 from osculate.randomness import seeded
 
-from experiments import (
-    lae,
-    linlap,
-    dip,
-    vl,
-    l2m,
-    methods,
-    aevb,
-    functions,
-)  # registers the experiments; the order of the list
+# registers the experiments, in the order of the list
+from experiments import lae, linlap, dip, vl, l2m, methods, aevb, functions
 
 #: Figures that come with a table.
 ALIASES = {"lae-figure11": "lae-table3"}

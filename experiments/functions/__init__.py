@@ -1,3 +1,3 @@
-"""Uses of a posterior as a distribution over functions, and as a prior."""
+"""Uses of a posterior over functions: continual and active learning, sensitivity."""
 
-from experiments.functions import continual
+from experiments.functions import active, continual, sensitivity

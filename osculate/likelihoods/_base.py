@@ -303,13 +303,20 @@ class Likelihood(ABC):
 
 
 def averaged(parts: Iterable[Tensor]) -> Float[Tensor, "*M"]:
-    """The mean over the first axis of all parts (s, *M), which are processed one at a time and overwritten."""
+    """The mean over the first axis of all parts (s, *M), which are processed one at a time.
+
+    Parts are overwritten, unless they carry gradients, which need them.
+    """
     total, count = None, 0
     for part in parts:
         each = part[0] if len(part) == 1 else part.sum(0)
-        total, count = each if total is None else total.add_(each), count + len(part)
+        if total is None:
+            total = each
+        else:
+            total = total + each if each.requires_grad else total.add_(each)
+        count += len(part)
     assert total is not None
-    return total.div_(count)
+    return total / count if total.requires_grad else total.div_(count)
 
 
 def random_signs(f: Tensor, generator: torch.Generator | None, shape: Sequence[int]) -> Float[Tensor, "..."]:

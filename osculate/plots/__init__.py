@@ -21,6 +21,7 @@ from osculate.plots.bands import (
     regression_bands as regression_bands,
 )
 from osculate.plots.images import (
+    attribution_maps as attribution_maps,
     error_maps as error_maps,
     image_grid as image_grid,
     imputations as imputations,

@@ -203,6 +203,43 @@ def error_maps(
 
 
 @style.arrays
+def attribution_maps(images: np.ndarray, found: Mapping[str, np.ndarray], heading: str) -> Figure:
+    """Draw images, and below each a map of its attributions for each quantity: orange adds to it, blue subtracts.
+
+    Each map has its own scale from its largest absolute value, as the attributions of an image add up to a change that
+    differs between images. Attributions of channels are added.
+
+    Args:
+        images: Inputs (N, channels, height, width), one channel or three.
+        found: Attributions (N, height, width), or of the shape of ``images``, by quantity.
+        heading: Heading of the figure.
+
+    Raises:
+        ValueError: there are no attributions, shapes differ, or images cannot be drawn.
+    """
+    if not found:
+        raise ValueError("no attributions to draw: pass those of at least one quantity, by its name.")
+    _drawable("input", images)
+    maps = {label: values.sum(1) if values.ndim == 4 else values for label, values in found.items()}
+    for label, values in maps.items():
+        if values.shape != (len(images), *images.shape[2:]):
+            raise ValueError(
+                f"the attributions {label!r} have shape {found[label].shape}, the images {images.shape}: give each "
+                "pixel one."
+            )
+    figure, axes = _frames(["input", *maps], len(images))
+    limits = _limits(images)
+    for n, image in enumerate(images):
+        picture(axes[0, n], image, limits)
+        for line, values in enumerate(maps.values(), 1):
+            scaled = values[n] / (np.abs(values[n]).max() or 1.0)
+            shown = cells(axes[line, n], scaled, cmap=style.TWO_CLASSES, vmin=-1, vmax=1)
+    bar = style.colour_bar(figure, shown, axes[1:], "attribution, of the largest in its map", shrink=0.8, aspect=30)
+    bar.set_ticks([-1, 0, 1], labels=["lowers it", "0", "raises it"])
+    return style.title(figure, heading)
+
+
+@style.arrays
 def most_uncertain(
     images: np.ndarray,
     targets: style.Values,

@@ -1,5 +1,11 @@
 """Tasks: functions of any posterior that ``osculate.predict`` takes, which return a frozen record."""
 
+from osculate.tasks.active_learning import (
+    Acquisition as Acquisition,
+    ActiveLearning as ActiveLearning,
+    acquire as acquire,
+    active_learning as active_learning,
+)
 from osculate.tasks.bayesian_optimisation import (
     Optimisation as Optimisation,
     bayesian_optimisation as bayesian_optimisation,
@@ -20,6 +26,7 @@ from osculate.tasks.imputation import (
     imputation as imputation,
     lower_half as lower_half,
 )
+from osculate.tasks.sensitivity import Sensitivity as Sensitivity, sensitivity as sensitivity
 from osculate.tasks.semi_supervised import (
     SemiSupervisedRecord as SemiSupervisedRecord,
     neighbour_probabilities as neighbour_probabilities,

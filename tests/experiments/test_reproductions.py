@@ -61,7 +61,16 @@ PAIRS: Mapping[str, Any] = {
 }
 SCAN = {"data": "digits", "angles": 3, "steps": 3, "dropout_steps": 3, "members": 2, "samples": 3}
 #: Experiments that run in every set of tests, one of each document.
-CHEAP = ("lae-figure5", "linlap-logistic", "dip-ard", "vl-table2", "l2m-uci", "methods", "aevb-figure8")
+CHEAP = (
+    "lae-figure5",
+    "linlap-logistic",
+    "dip-ard",
+    "vl-table2",
+    "l2m-uci",
+    "methods",
+    "aevb-figure8",
+    "functions-sensitivity",
+)
 #: Experiments that run with one seed, as they take several seconds with it.
 ONE_SEED = frozenset(
     {
@@ -231,6 +240,24 @@ TINY: Mapping[str, Mapping[str, Any]] = {
         "own": {"epochs": 3, "full": 2, "members": 2},
         "path": {"epochs": 4},
         "drawn": {"chains": 2, "warmup": 3, "draws": 4, "max_depth": 2},
+    },
+    "functions-active": {
+        "choice": "digits",
+        "data": "digits",
+        "pool": 60,
+        "copies": 2,
+        "budget": [12, 4, 2],
+        "among": [20, 6],
+        "steps": 2,
+    },
+    "functions-sensitivity": {
+        "data": "digits",
+        "train": 40,
+        "images": 4,
+        "patch": 3,
+        "epochs": 1,
+        "steps": 2,
+        "shown": 2,
     },
     "fit-defaults": {"sets": ["diabetes"], "epochs": 2},
     "training-defaults": {"sets": ["diabetes"], "rates": [1e-3, 1e-2], "epochs": 2},

@@ -148,3 +148,19 @@ def test_colours_of_methods_differ() -> None:
 def test_nothing_to_draw_is_refused(draw: object, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         draw()  # type: ignore[operator]
+
+
+def test_attribution_maps_scale_each_map_and_add_channels() -> None:
+    images = torch.rand(2, 1, 3, 4)
+    values = torch.randn(2, 3, 4)
+    figure = plots.attribution_maps(images, {"one": values, "two": torch.stack([values, values], 1)}, "heading")
+    maps = [ax.images[0].get_array() for ax in figure.axes if ax.images and ax.images[0].get_clim() == (-1, 1)]
+    assert len(maps) == 4
+    for n in (0, 1):
+        expected = values[n] / values[n].abs().max()
+        for each in (maps[n], maps[2 + n]):
+            torch.testing.assert_close(torch.as_tensor(np.asarray(each)), expected)
+    with pytest.raises(ValueError, match="no attributions"):
+        plots.attribution_maps(images, {}, "heading")
+    with pytest.raises(ValueError, match="'one'"):
+        plots.attribution_maps(images, {"one": torch.zeros(2, 3, 3)}, "heading")

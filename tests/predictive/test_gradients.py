@@ -189,3 +189,11 @@ def test_roots_and_dampings_of_matrices_with_equal_eigenvalues() -> None:
     assert_close(gradient, 2 * factor, 1e-6)
     values = torch.tensor([0.0, 1e-9, 3.0], dtype=torch.double)
     assert_close(damped(values), torch.tensor([0.5, 0.5, (1 - 0.5) / 3.0], dtype=torch.double), 1e-8)
+
+
+@pytest.mark.parametrize("likelihood", [CLASSES, osc.likelihoods.Bernoulli()], ids=["classes", "Bernoulli"])
+def test_class_probabilities_of_an_ensemble_by_the_inputs(likelihood: osc.likelihoods.Likelihood) -> None:
+    torch.manual_seed(0)
+    nets = [torch.nn.Sequential(torch.nn.Linear(2, 4), torch.nn.Tanh(), torch.nn.Linear(4, 3)).double() for _ in "abc"]
+    q = osc.posteriors.Ensemble(nets, likelihood)
+    check(lambda x: osc.predict(q, x).probs, torch.randn(5, 2).double())
