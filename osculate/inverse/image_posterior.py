@@ -143,8 +143,8 @@ class LinearisedImage:
     @cached_property
     def _measured(self) -> nn.Module:
         """A ∘ f, with the parameters of the network by their own names."""
-        network = copy.deepcopy(self.fitted.network)
-        network.register_forward_hook(lambda module, inputs, image: self.operator(image[:, 0]).flatten(1))
+        network, operator = copy.deepcopy(self.fitted.network), self.operator
+        network.register_forward_hook(lambda module, inputs, image: operator(image[:, 0]).flatten(1))
         return network
 
     @cached_property
