@@ -1,11 +1,13 @@
 """Damaged files end in a sentence, and none gives another answer in silence."""
 
+import json
 import random
 from pathlib import Path
 
 import pytest
 import torch
 
+from tests.faults.__main__ import PAGE, RECORD, filled
 from tests.faults.artefacts import MAKERS, answer, make
 from tests.faults.damage import ACCIDENTS, hostile, swapped_tensors
 
@@ -31,6 +33,11 @@ def test_accidents(kind: str, wholes: dict[str, Path], tmp_path: Path) -> None:
             except ValueError:
                 continue
             assert torch.equal(found, expected)
+
+
+def test_the_page_shows_the_record() -> None:
+    page, record = PAGE.read_text(encoding="utf-8"), json.loads(RECORD.read_text())
+    assert filled(page, record) == page
 
 
 @pytest.mark.parametrize("kind", MAKERS)

@@ -1,0 +1,99 @@
+"""Count what becomes of damaged files, hostile files and killed commands, and write the record of docs/reliability.md.
+
+python -m tests.faults --damaged 3000 --hostile 500 --kills 50
+"""
+
+import argparse
+import json
+import random
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+import torch
+
+from osculate.files import versions, write_text
+from osculate.progress import track
+from tests.faults.artefacts import MAKERS, answer, make
+from tests.faults.damage import ACCIDENTS, hostile, swapped_tensors
+from tests.faults.kills import ELSEWHERE, JOBS, difference, killed, undisturbed
+
+RECORD = Path(__file__).with_name("record.json")
+PAGE = Path(__file__).parents[2] / "docs" / "reliability.md"
+MARKS = "<!-- reliability -->\n", "<!-- /reliability -->"
+
+
+def filled(page: str, record: dict[str, dict[str, dict[str, int]]]) -> str:
+    """The page with the table of a record."""
+    lines = ["| | cases | outcomes |", "|---|---|---|"]
+    for kind in ("files", "kills"):
+        for what, outcomes in record.get(kind, {}).items():
+            told = ", ".join(f"{outcome}: {count:,}" for outcome, count in sorted(outcomes.items()))
+            name = f"killed: {what}" if kind == "kills" else what.replace("_", " ")
+            lines.append(f"| {name} | {sum(outcomes.values()):,} | {told} |")
+    before, after = page.split(MARKS[0])[0], page.split(MARKS[1])[1]
+    return before + MARKS[0] + "\n".join(lines) + "\n" + MARKS[1] + after
+
+
+def files(damaged: int, well_formed: int) -> dict[str, dict[str, int]]:
+    """Count the outcomes of damaged and of hostile files, by kind of damage."""
+    outcomes: dict[str, Counter] = {}
+    accidents = {**ACCIDENTS, "swapped_tensors": swapped_tensors}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for kind in MAKERS:
+            make(kind, folder / kind)
+        whole = {kind: ((folder / kind).read_bytes(), answer(kind, folder / kind)) for kind in MAKERS}
+        kinds, path = list(MAKERS), folder / "q.safetensors"
+        jobs = [list(accidents)[number % len(accidents)] for number in range(damaged)] + ["hostile"] * well_formed
+        for number, what in enumerate(track(jobs, "files", len(jobs), True)):
+            draw, kind = random.Random(number), kinds[number // len(accidents) % len(kinds)]
+            content, expected = whole[kind]
+            path.write_bytes(content)
+            ({**accidents, "hostile": hostile}[what])(path, draw)
+            try:
+                found = answer(kind, path)
+            except ValueError:
+                outcome = "refused in a sentence"
+            except Exception as error:
+                outcome = f"raw {type(error).__name__}"
+            else:
+                outcome = "the same answer" if torch.equal(found, expected) else "another answer"
+            outcomes.setdefault(what, Counter())[outcome] += 1
+    return {what: dict(counts) for what, counts in outcomes.items()}
+
+
+def kills(count: int) -> dict[str, dict[str, int]]:
+    """Count the outcomes of killed commands, half of them with temporary files on another file system."""
+    outcomes: dict[str, Counter] = {}
+    with tempfile.TemporaryDirectory() as name, tempfile.TemporaryDirectory(dir=ELSEWHERE) as elsewhere:
+        folder = Path(name)
+        seconds = {job: undisturbed(JOBS[job], folder / job / "whole", folder / "scratch") for job in JOBS}
+        for number in track(range(count), "kills", count, True):
+            job, draw = list(JOBS)[number % len(JOBS)], random.Random(number)
+            scratch = Path(elsewhere) if number % 2 else folder / "scratch"
+            run = folder / job / str(number) / "run"
+            fault = killed(JOBS[job], run, scratch, seconds[job], draw)
+            fault = fault or difference(JOBS[job], folder / job / "whole", run)
+            outcomes.setdefault(job, Counter())[fault or "the same result"] += 1
+    return {what: dict(counts) for what, counts in outcomes.items()}
+
+
+def main() -> None:
+    """Run what is asked for, and keep the rest of the record."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name in ("damaged", "hostile", "kills"):
+        parser.add_argument(f"--{name}", type=int, default=0, help="number of cases")
+    chosen = parser.parse_args()
+    record = json.loads(RECORD.read_text()) if RECORD.is_file() else {}
+    if chosen.damaged or chosen.hostile:
+        record["files"] = files(chosen.damaged, chosen.hostile)
+    if chosen.kills:
+        record["kills"] = kills(chosen.kills)
+    write_text(RECORD, json.dumps({**record, "versions": versions(("osculate",))}, indent=2) + "\n")
+    write_text(PAGE, filled(PAGE.read_text(encoding="utf-8"), record))
+    print(json.dumps({name: record[name] for name in ("files", "kills") if name in record}, indent=2))
+
+
+if __name__ == "__main__":
+    main()
