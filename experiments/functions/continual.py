@@ -162,7 +162,7 @@ class Trial:
         Args:
             method: Name of the method.
             chosen: Hyperparameters.
-            start: Those of a training on the first task before all others; None for new networks.
+            start: Weights from a training on the first task before all others; None for new networks.
         """
         network = deepcopy(self.begun(start)) if start else self.network()
         if method == JOINT:

@@ -165,9 +165,9 @@ def declared(path: str | Path) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
                 shape, _, dtype = read(file)
                 size = file.tell() + math.prod(shape) * dtype.itemsize
             if dtype.hasobject:
-                raise ValueError(f"{each.filename} holds Python objects")
+                raise ValueError(f"{each.filename} holds Python objects.")
             if size != each.file_size:
-                raise ValueError(f"{each.filename} declares {size:,} bytes and has {each.file_size:,}")
+                raise ValueError(f"{each.filename} declares {size:,} bytes and has {each.file_size:,}.")
             found[each.filename.removesuffix(".npy")] = (shape, dtype)
     return found
 
@@ -184,7 +184,7 @@ def require_room(path: str | Path) -> None:
         largest = max(sizes, key=sizes.__getitem__)
         raise ValueError(
             f"its arrays take {readable(sum(sizes.values()))}, {largest!r} alone {readable(sizes[largest])}, and "
-            f"{readable(available)} of memory are free"
+            f"{readable(available)} of memory are free."
         )
 
 
@@ -199,5 +199,6 @@ def read_all_npz(path: str | Path) -> dict[str, np.ndarray]:
         raise
     except (OSError, EOFError, ValueError, AttributeError, TypeError, zipfile.BadZipFile, zlib.error) as error:
         raise ValueError(
-            f"{path} cannot be read as an .npz archive of plain arrays ({error}): write it with numpy.savez."
+            f"{path} cannot be read as an .npz archive of plain arrays ({str(error).rstrip('.')}): write it with "
+            "numpy.savez."
         ) from error

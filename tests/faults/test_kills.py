@@ -1,11 +1,16 @@
 """Commands survive kill -9 at random moments, with temporary files on the same and on another file system."""
 
+import errno
+import os
 import random
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
 import pytest
 
+from osculate.files import write_text
 from tests.faults.kills import ELSEWHERE, JOBS, difference, killed, undisturbed
 
 
@@ -20,3 +25,42 @@ def test_a_killed_command_goes_on(name: str, tmp_path: Path) -> None:
             run = tmp_path / str(number) / "run"
             assert not killed(job, run, scratch, seconds, draw)
             assert not difference(job, tmp_path / "whole", run)
+
+
+def dead() -> int:
+    """The number of a process that has ended."""
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return process.pid
+
+
+def test_what_a_killed_process_has_left_is_removed(tmp_path: Path) -> None:
+    path = tmp_path / "q.safetensors"
+    left, other, running = (
+        tmp_path / name
+        for name in (f".q.safetensors.{dead()}.tmp", f".p.safetensors.{dead()}.tmp", ".q.safetensors.1.tmp")
+    )
+    for each in (left, other, running):
+        each.write_text("half")
+    write_text(path, "whole")
+    assert path.read_text() == "whole"
+    assert not left.exists(), "its process has ended"
+    assert other.exists(), "it is of another file"
+    assert running.exists(), "its process runs"
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EROFS])
+def test_a_full_or_read_only_disk_leaves_the_previous_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    path = tmp_path / "notes.txt"
+    write_text(path, "before")
+
+    def fails(handle: int) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "fsync", fails)
+    with pytest.raises(OSError, match="the previous file is unchanged: choose another folder"):
+        write_text(path, "after")
+    assert path.read_text() == "before"
+    assert [each.name for each in tmp_path.iterdir()] == ["notes.txt"]
