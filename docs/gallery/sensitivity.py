@@ -62,9 +62,8 @@ for name, each in found.items():
     gap, change = each.gap.abs().max(), (each.values - each.baseline_values).abs().mean()
     words = name.replace("\n", " ")
     print(f"{words:22} mean change {change:.3f}, largest gap {gap:.1e}")
-plots.attribution_maps(
-    x, {name: each.attributions for name, each in found.items()}, "What raises the uncertainty"
-)
+maps = {name: each.attributions for name, each in found.items()}
+plots.attribution_maps(x, maps, "What raises the uncertainty", [(5, 0, 3, 3)] * len(x))
 
 # %% [markdown]
 # Strokes tell the digit, and lower the uncertainty; noise raises it on some images, and on

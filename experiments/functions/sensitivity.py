@@ -83,6 +83,8 @@ def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Finding
         table.add(LIGHT, {SHARE: 100 * share(x, inside)})
         if seed == seeds[0]:
             data["images"] = rounded(x[: settings.shown, 0], 3)
+            places = [each[0].nonzero() for each in inside[: settings.shown]]
+            data["patches"] = [[*each.amin(0).tolist(), settings.patch, settings.patch] for each in places]
     return Findings(table.numbers(), claims(table), data)
 
 
@@ -146,5 +148,6 @@ def draw(record: Record) -> Any:
 
     data = record.findings.data
     images = np.asarray(data["images"])[:, None]
-    maps = {word: np.asarray(data[word]) for word in QUANTITIES if word in data}
-    return plots.attribution_maps(images, maps, "A patch of noise, and the pixels that explain the uncertainty")
+    maps = {word.replace(" (", "\n("): np.asarray(data[word]) for word in QUANTITIES}
+    heading = "Pixels that explain predictions of images with a patch of noise (outlined)"
+    return plots.attribution_maps(images, maps, heading, data["patches"])

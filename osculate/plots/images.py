@@ -203,7 +203,12 @@ def error_maps(
 
 
 @style.arrays
-def attribution_maps(images: np.ndarray, found: Mapping[str, np.ndarray], heading: str) -> Figure:
+def attribution_maps(
+    images: np.ndarray,
+    found: Mapping[str, np.ndarray],
+    heading: str,
+    outlined: Sequence[Sequence[int]] = (),
+) -> Figure:
     """Draw images, and below each a map of its attributions for each quantity: orange adds to it, blue subtracts.
 
     Each map has its own scale from its largest absolute value, as the attributions of an image add up to a change that
@@ -213,6 +218,7 @@ def attribution_maps(images: np.ndarray, found: Mapping[str, np.ndarray], headin
         images: Inputs (N, channels, height, width), one channel or three.
         found: Attributions (N, height, width), or of the shape of ``images``, by quantity.
         heading: Heading of the figure.
+        outlined: A rectangle (top row, left column, height, width) for each image, drawn in all of its panels.
 
     Raises:
         ValueError: there are no attributions, shapes differ, or images cannot be drawn.
@@ -234,6 +240,9 @@ def attribution_maps(images: np.ndarray, found: Mapping[str, np.ndarray], headin
         for line, values in enumerate(maps.values(), 1):
             scaled = values[n] / (np.abs(values[n]).max() or 1.0)
             shown = cells(axes[line, n], scaled, cmap=style.TWO_CLASSES, vmin=-1, vmax=1)
+    for n, (top, left, height, width) in enumerate(outlined):
+        for ax in axes[:, n]:
+            ax.add_patch(Rectangle((left - 0.5, top - 0.5), width, height, fill=False, edgecolor=style.GREEN))
     bar = style.colour_bar(figure, shown, axes[1:], "attribution, of the largest in its map", shrink=0.8, aspect=30)
     bar.set_ticks([-1, 0, 1], labels=["lowers it", "0", "raises it"])
     return style.title(figure, heading)

@@ -160,6 +160,9 @@ def test_attribution_maps_scale_each_map_and_add_channels() -> None:
         expected = values[n] / values[n].abs().max()
         for each in (maps[n], maps[2 + n]):
             torch.testing.assert_close(torch.as_tensor(np.asarray(each)), expected)
+    outlined = plots.attribution_maps(images, {"one": values}, "heading", [[0, 1, 2, 3], [1, 0, 1, 1]])
+    assert [len(ax.patches) for ax in outlined.axes if ax.images] == [1] * 4
+    assert outlined.axes[0].patches[0].get_bbox().bounds == (0.5, -0.5, 3, 2)
     with pytest.raises(ValueError, match="no attributions"):
         plots.attribution_maps(images, {}, "heading")
     with pytest.raises(ValueError, match="'one'"):
