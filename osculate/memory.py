@@ -2,6 +2,7 @@
 
 import re
 import time
+from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 
@@ -13,6 +14,8 @@ DEFAULT_BUDGET = 2**28
 LARGEST_BUDGET = 2**30
 #: Largest share of the free memory that a default may take.
 SHARE = 0.25
+#: Folder of the control groups, and names of limit and use in the first version of them.
+CGROUPS, V1 = Path("/sys/fs/cgroup"), ("limit_in_bytes", "usage_in_bytes")
 UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 
 
@@ -42,7 +45,7 @@ def budget(memory: str | int | None, device: torch.device, wanted: int = 0) -> i
 
 
 def free(device: torch.device) -> int:
-    """Bytes that are free on a device; 1 GiB where the system does not report it."""
+    """Bytes that are free on a device, within the limit of a container; 1 GiB where the system does not report it."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
     try:
@@ -50,7 +53,17 @@ def free(device: torch.device) -> int:
     except OSError:
         return 4 * DEFAULT_BUDGET
     kilobytes = next((line.split()[1] for line in lines if line.startswith("MemAvailable")), None)
-    return 4 * DEFAULT_BUDGET if kilobytes is None else 1024 * int(kilobytes)
+    available = 4 * DEFAULT_BUDGET if kilobytes is None else 1024 * int(kilobytes)
+    return min([available, *(max(0, limit - used) for limit, used in _container(CGROUPS))])
+
+
+def _container(root: Path) -> Iterator[tuple[int, int]]:
+    """The limits of the control groups of this process, of either version, and what is used of them."""
+    for limit, used in (("memory.max", "memory.current"), (*("memory/memory." + end for end in V1),)):
+        try:
+            yield int((root / limit).read_text()), int((root / used).read_text())
+        except (OSError, ValueError):  # no such group, or "max"
+            continue
 
 
 #: The same, read at most once a second: reading it takes longer than a small layer.

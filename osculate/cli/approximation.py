@@ -1,6 +1,7 @@
 """The Laplace approximation of ``osculate fit``: its options, and the fit."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from torch import nn
@@ -19,6 +20,8 @@ from osculate.predictive import tune
 from osculate.priors import Grouped, Layerwise
 from osculate.registry import lookup
 
+#: Interval at which the sums over the data are written.
+EVERY = "1min"
 #: The structures of posteriors that a file can hold.
 STORABLE = tuple(name for name, make in structures.REGISTRY.items() if not make().unstorable)
 #: Priors whose precisions the evidence chooses, and number of inputs on which normalisations are recorded.
@@ -82,8 +85,18 @@ class ApproximationOptions:
                 f"--prior normalised groups all parameters, but --subset {self.subset} leaves some out: leave one out."
             )
 
-    def fit(self, model: nn.Module, card: Card, dataset: Dataset, progress: bool) -> Gaussian:
-        """The posterior, with its prior by the evidence and refined, if the options say so."""
+    def fit(
+        self, model: nn.Module, card: Card, dataset: Dataset, progress: bool, checkpoint: Path | None = None
+    ) -> Gaussian:
+        """The posterior, with its prior by the evidence and refined, if the options say so.
+
+        Args:
+            model: The network.
+            card: Its card.
+            dataset: The data.
+            progress: Show progress bars.
+            checkpoint: File for the sums over the data, for structures that have them.
+        """
         by_default = 1.0 if card.reconstructs and self.evidence is None else "evidence"
         chosen = by_default if self.prior is None else self.prior
         named_evidence = chosen == "normalised" or (isinstance(chosen, str) and self.evidence is not None)
@@ -92,11 +105,14 @@ class ApproximationOptions:
             prior = _by_normalisation(model, dataset) if chosen == "normalised" else Layerwise()
         usual = "approx_diag" if card.reconstructs else "kron"
         named = self.subset if self.subset in SUBSETS else str(self.subset).split(",")
+        structure = self.structure or (usual if self.share is None else "full")
         q = laplace(
             model,
             card.likelihood,
             dataset.train,
-            structure=self.structure or (usual if self.share is None else "full"),
+            structure=structure,
+            checkpoint=checkpoint if structures.REGISTRY[structure]().resumes else None,
+            every=EVERY,
             curvature=self.curvature,
             prior=prior,
             subset=named if self.share is None else Subnetwork(self.share),

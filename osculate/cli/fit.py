@@ -44,12 +44,16 @@ class FitOptions:
         checkpoint: Weights as safetensors: model.safetensors of osculate train or its folder, or your own state dict.
         model: The network of a checkpoint that osculate did not write, or of your own network: one of
             {networks}, or package.module:factory; autoencoder is short for conv_autoencoder.
+        resume: Go on with an interrupted fit in the output folder, whose sums over the data are written every minute.
     """
 
     checkpoint: Path
     model: str | None = None
+    resume: bool = False
 
 
+#: File of the sums of an interrupted fit.
+SUMS = "fit.partial.safetensors"
 PARTS = (FitOptions, ApproximationOptions, DataOptions, RunOptions)
 
 
@@ -65,9 +69,15 @@ def run(options: FitOptions, approximation: ApproximationOptions, data: DataOpti
             "the weights behind the log variances of a VAE's code have no curvature: pass --subset decoder, or fit an "
             "autoencoder of --method map."
         )
-    fitted = approximation.fit(model.to(pick_device(run_options.device)), card, dataset, run_options.progress)
-    q = approximation.tuned(fitted, dataset, card, held_out, run_options.progress)
     folder, network = run_options.output or options.checkpoint.parent, card.fitted_around or rows(card.method)[0]
+    sums = folder / SUMS
+    if not options.resume:
+        sums.unlink(missing_ok=True)
+    elif not sums.is_file():
+        print(f"no interrupted fit in {folder}: beginning at the first batch")
+    device = pick_device(run_options.device)
+    fitted = approximation.fit(model.to(device), card, dataset, run_options.progress, sums)
+    q = approximation.tuned(fitted, dataset, card, held_out, run_options.progress)
     found = None
     if len(dataset.validation[0]) and not card.reconstructs:
         posteriors = {"Laplace": fitted} | ({} if q is fitted else {"Laplace, tuned": q})
@@ -84,7 +94,9 @@ def run(options: FitOptions, approximation: ApproximationOptions, data: DataOpti
         "versions": versions(),
     }
     write_section(folder / "metrics.json", "fit", summary)
-    write_config(folder / "fit.yaml", "fit", options, approximation, card.data_options(), run_options)
+    write_config(
+        folder / "fit.yaml", "fit", replace(options, resume=False), approximation, card.data_options(), run_options
+    )
     _print(q, fitted, summary, card)
     if found is not None:
         size = len(dataset.validation[0])

@@ -20,6 +20,7 @@ from osculate.curvature.linearisation import Linearisation
 from osculate.data import from_arrays, load
 from osculate.predictive import functional_variance, predict
 from osculate.serialization import load as load_posterior, save as save_posterior
+from osculate.structures import Kron
 
 OWN = """
 from osculate.networks import Output
@@ -580,3 +581,29 @@ def test_permissions_follow_the_mask_of_the_user(classifier: Path) -> None:
     os.umask(mask)
     for name in ("model.safetensors", "posterior.safetensors", "last.ckpt", "config.yaml"):
         assert (classifier / name).stat().st_mode & 0o777 == 0o666 & ~mask
+
+
+def test_an_interrupted_fit_goes_on(
+    run: Any, classifier: Path, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ("fit", "--checkpoint", classifier, "--output", tmp_path, "--tune", "false")
+    monkeypatch.setattr("osculate.cli.approximation.EVERY", 1)
+    added = Kron.add
+    calls: list[int] = []
+
+    def breaks(*arguments: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 1:
+            return added(*arguments)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Kron, "add", breaks)
+    monkeypatch.setattr("osculate.batches.BATCH_SIZE", 50)
+    monkeypatch.setattr("osculate.batches.as_batches.__defaults__", (50,))
+    assert run(*words) == 130
+    assert (tmp_path / "fit.partial.safetensors").is_file()
+    monkeypatch.setattr(Kron, "add", added)
+    assert run(*words, "--resume") == 0
+    assert not (tmp_path / "fit.partial.safetensors").exists()
+    assert run(*words, "--resume") == 0
+    assert "no interrupted fit" in capsys.readouterr().out

@@ -1,0 +1,34 @@
+"""Free memory within the limits of containers, and chunks."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from osculate import memory
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize(
+    "names", [("memory.max", "memory.current"), ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes")]
+)
+def test_the_limit_of_a_container_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: tuple) -> None:
+    outside = memory.free(CPU)
+    monkeypatch.setattr(memory, "CGROUPS", tmp_path)
+    (tmp_path / "memory").mkdir()
+    (tmp_path / names[0]).write_text("5000000\n")
+    (tmp_path / names[1]).write_text("2000000\n")
+    assert memory.free(CPU) == 3_000_000
+    (tmp_path / names[0]).write_text("max\n")
+    assert memory.free(CPU) > outside / 2
+
+
+def test_chunks_are_even() -> None:
+    for size in range(30):
+        for largest in (1, 4, 7):
+            parts = memory.even_parts(size, largest)
+            assert [i for part in parts for i in range(size)[part]] == list(range(size))
+            lengths = [part.stop - part.start for part in parts]
+            assert not lengths or max(lengths) <= largest
+            assert not lengths or max(lengths) - min(lengths) <= largest // 2 + 1
