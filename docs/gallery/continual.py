@@ -44,7 +44,7 @@ plots.image_grid(
 
 # %%
 likelihood = osc.likelihoods.Categorical()
-training = {"epochs": 10, "lr": 1e-2, "batch_size": 64}
+training = {"epochs": 10, "lr": 1e-2, "batch_size": 75}
 
 
 def network():
@@ -81,7 +81,8 @@ figure
 # ## Step by step
 #
 # The same by hand. `prior=q` is the posterior of all data so far, in the training and in
-# the approximation after it:
+# the approximation after it. These predictions average over the posterior, those of the
+# record are of the network at the mode:
 
 # %%
 net, q = network(), 1.0  # a prior precision before the first task

@@ -122,7 +122,7 @@ def continual_learning(
         TypeError: a structure whose curvatures do not add, or an option that does not exist.
 
     Cost: T trainings and Laplace approximations, and predictions for T² test sets. With "kron" the prior of each step
-    of the training costs as much as four products of a weight matrix with a square one.
+    of the training costs as much as one product of each weight matrix with a square one on either side.
 
     >>> import osculate as osc
     >>> x = torch.randn(2, 40, 3)
