@@ -1,12 +1,13 @@
 """Types and ranges that header and tensors of a file may have, checked before anything is made of them."""
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
+#: Largest number that is accepted.
+LARGEST = 1e300
 #: A test of one value of a header.
 Test = Callable[[Any], bool]
 
@@ -18,7 +19,7 @@ def whole(least: int = 0) -> Test:
 
 def positive(value: Any) -> bool:
     """A positive and finite number."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < LARGEST
 
 
 def text(value: Any) -> bool:

@@ -284,9 +284,10 @@ def _rebuild_gaussian(
         prior = Earlier(curvature.with_tensors(earlier), prior.bind(network.space), mean, weight)
     elif "prior.mean" in tensors:
         prior = prior.around(tensors["prior.mean"])
-    offset = tensors.get("offset")
-    require(offset is None or offset.shape == network.mean.shape, path, "the mean has another number of parameters")
-    return posteriors.Gaussian(fit, likelihood, prior, header["temperature"], offset=offset)
+    for name in ("prior.mean", "offset"):
+        whole = name not in tensors or tensors[name].shape == network.mean.shape
+        require(whole, path, f"{name!r} has another number of parameters")
+    return posteriors.Gaussian(fit, likelihood, prior, header["temperature"], offset=tensors.get("offset"))
 
 
 def _require_positions(path: Path, header: dict[str, Any], tensors: Mapping[str, Tensor], size: int) -> None:

@@ -20,6 +20,8 @@ VARIABLE = "OSCULATE_DATA"
 
 #: Share of the free memory that the arrays of an archive may take.
 SHARE = 0.5
+#: Errors of damaged archives.
+ZIP = (zipfile.BadZipFile, zlib.error)
 #: idx magic numbers: unsigned bytes, with the number of axes in the last byte.
 IDX_UBYTE = 0x0800
 
@@ -197,7 +199,7 @@ def read_all_npz(path: str | Path) -> dict[str, np.ndarray]:
             return {key: archive[key] for key in archive.files}
     except FileNotFoundError:
         raise
-    except (OSError, EOFError, ValueError, AttributeError, TypeError, zipfile.BadZipFile, zlib.error) as error:
+    except (OSError, EOFError, ValueError, AttributeError, TypeError, RuntimeError, KeyError, *ZIP) as error:
         raise ValueError(
             f"{path} cannot be read as an .npz archive of plain arrays ({str(error).rstrip('.')}): write it with "
             "numpy.savez."

@@ -14,7 +14,7 @@ import torch
 
 from osculate.files import versions, write_text
 from osculate.progress import track
-from tests.faults.artefacts import MAKERS, answer, make
+from tests.faults.artefacts import MAKERS, TENSORS, answer, make, name_of
 from tests.faults.damage import ACCIDENTS, hostile, swapped_tensors
 from tests.faults.kills import ELSEWHERE, JOBS, difference, killed, undisturbed
 
@@ -41,14 +41,17 @@ def files(damaged: int, well_formed: int) -> dict[str, dict[str, int]]:
     accidents = {**ACCIDENTS, "swapped_tensors": swapped_tensors}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        for kind in MAKERS:
-            make(kind, folder / kind)
-        whole = {kind: ((folder / kind).read_bytes(), answer(kind, folder / kind)) for kind in MAKERS}
-        kinds, path = list(MAKERS), folder / "q.safetensors"
+        places = {kind: folder / kind / name_of(kind) for kind in MAKERS}
+        for kind, path in places.items():
+            path.parent.mkdir()
+            make(kind, path)
+        whole = {kind: (path.read_bytes(), answer(kind, path)) for kind, path in places.items()}
         jobs = [list(accidents)[number % len(accidents)] for number in range(damaged)] + ["hostile"] * well_formed
         for number, what in enumerate(track(jobs, "files", len(jobs), True)):
+            kinds = TENSORS if what in ("hostile", "swapped_tensors") else tuple(MAKERS)
             draw, kind = random.Random(number), kinds[number // len(accidents) % len(kinds)]
             content, expected = whole[kind]
+            path = places[kind]
             path.write_bytes(content)
             ({**accidents, "hostile": hostile}[what])(path, draw)
             try:
