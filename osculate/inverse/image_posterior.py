@@ -27,6 +27,8 @@ from osculate.structures import Dual
 RANK = 800
 #: Share of the noise variance below which the prior variance of the data counts as zero.
 NEGLIGIBLE = 0.001
+#: Bytes of temporaries while directions are pulled back.
+MEMORY = 2**28
 #: Largest number of evaluations of the evidence.
 EVALUATIONS = 300
 
@@ -185,6 +187,7 @@ class LinearisedImage:
             prior=prior,
             subset=self._names,
             refine=False,
+            memory=MEMORY,
             progress=self.progress,
         )
 

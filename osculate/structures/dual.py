@@ -147,7 +147,7 @@ class Dual(Structure):
         columns: list[Joint] = []
 
         def keep(piece: Piece) -> None:
-            columns.extend(curvature.by_block(piece.forms))
+            columns.extend(map(block.lean, curvature.by_block(piece.forms)))
             if piece.last:
                 block.accumulate(Joint.of_columns(columns))
                 self._require_memory(block)

@@ -106,6 +106,10 @@ class DualBlock(Block):
     def together(self, joint: Joint) -> Joint:
         return joint
 
+    def lean(self, form: Joint) -> Joint:
+        """The same forms, those as rows of which the factors would take more memory."""
+        return Joint(tuple(rows.lean(each) for rows, each in zip(self.rows, form.forms, strict=True)), form.sizes)
+
     def accumulate(self, form: Joint) -> None:  # type: ignore[override]
         self.sizes.append(form.count)
         for rows, each in zip(self.rows, form.forms, strict=True):

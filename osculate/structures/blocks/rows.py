@@ -7,7 +7,7 @@ chunks of the layer's outputs. Products are in double precision; the rows have t
 
 from dataclasses import dataclass
 from math import prod
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 import torch.nn.functional as F
@@ -105,14 +105,16 @@ class Rows:
 
     def append(self, form: AnyForm | None) -> None:
         """Keep the rows of some data: as factors if these take less memory, as they do for few positions."""
-        if form is None:
-            self.packs.append({})
-            return
+        self.packs.append({} if form is None else self.packed(self.lean(form)))
+
+    def lean(self, form: AnyForm | None) -> Any:
+        """The form, or its rows if its factors would take more memory."""
         _, outputs, inputs = self.shape
+        if form is None or isinstance(form, Dense):
+            return form
         if isinstance(form, Outer) and form.shared * (outputs + (1 if self.lookup else inputs)) < outputs * inputs:
-            self.packs.append(self.packed(form))
-        else:
-            self.packs.append({"j": form.rows()})
+            return form
+        return Dense(form.rows())
 
     def finish(self, sizes: list[tuple[int, int]]) -> None:
         """Concatenate the packs, given V and N of each."""
