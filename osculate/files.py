@@ -4,13 +4,18 @@ import errno
 import glob
 import os
 import platform
+import secrets
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+#: Errors of a disk, and free bytes below which any error of a writer is taken for a full one.
+DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO)
+SMALLEST = 2**16
 _PACKAGES = ("torch", "lightning", "torchmetrics", "numpy", "scikit-learn")
 
 
@@ -24,7 +29,7 @@ def written_aside(path: Path) -> Iterator[Path]:
     Raises:
         OSError: it cannot be written, because the disk is full or read-only; the previous file is whole.
     """
-    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    aside = beside(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         remove_leftovers(path)
@@ -32,27 +37,50 @@ def written_aside(path: Path) -> Iterator[Path]:
         aside.chmod(0o666 & ~_mask())
         _to_disk(aside)
         os.replace(aside, path)
-        _to_disk(path.parent)
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO):
+        if os.name != "nt":
+            _to_disk(path.parent)
+    except Exception as error:
+        code = _fault(error, path.parent)
+        if code is None:
             raise
         what = "the previous file is unchanged" if path.exists() else "nothing was written"
-        raise OSError(error.errno, f"{os.strerror(error.errno)}, {what}: choose another folder", str(path)) from error
+        raise OSError(code, f"{os.strerror(code)}, {what}: choose another folder", str(path)) from error
     finally:
         with suppress(OSError):
             aside.unlink(missing_ok=True)
 
 
+def beside(path: Path) -> Path:
+    """A temporary name in the folder of a path, of this machine and process, and of no other call."""
+    return path.with_name(f".{path.name}.{_machine()}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
+
+
+def _fault(error: Exception, folder: Path) -> int | None:
+    """The number of an error of the disk; None for other errors. Libraries report a full disk in their own ways."""
+    if isinstance(error, OSError) and error.errno in DISK:
+        return error.errno
+    try:
+        full = not isinstance(error, OSError) and shutil.disk_usage(folder).free < SMALLEST
+    except OSError:
+        return None
+    return errno.ENOSPC if full else None
+
+
+def _machine() -> str:
+    """A digest of the name of this machine, whose process numbers say nothing about others."""
+    return sha256(platform.node().encode()).hexdigest()[:6]
+
+
 def _to_disk(path: Path) -> None:
     """Wait until a file, or the names in a folder, are on the disk; systems that cannot promise it are passed over."""
     try:
-        handle = os.open(path, os.O_RDONLY)
+        handle = os.open(path, os.O_RDWR if path.is_file() else os.O_RDONLY)
     except (PermissionError, IsADirectoryError):
         return
     try:
         os.fsync(handle)
     except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EBADF):
             raise
     finally:
         os.close(handle)
@@ -70,9 +98,9 @@ def _mask() -> int:
 
 
 def remove_leftovers(path: Path) -> None:
-    """Remove temporary files and folders of a path, named ``.<name>.<process>.tmp``, whose processes have ended."""
-    for left in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
-        process = left.name.split(".")[-2]
+    """Remove temporary files and folders of a path (:func:`beside`) whose processes on this machine have ended."""
+    for left in path.parent.glob(f".{glob.escape(path.name)}.{_machine()}.*.*.tmp"):
+        process = left.name.split(".")[-3]
         if process.isdigit() and int(process) != os.getpid() and not _runs(int(process)):
             if left.is_dir():
                 shutil.rmtree(left, ignore_errors=True)
@@ -81,11 +109,13 @@ def remove_leftovers(path: Path) -> None:
 
 
 def _runs(process: int) -> bool:
+    if os.name == "nt":  # where a signal would end it
+        return True
     try:
         os.kill(process, 0)
-    except ProcessLookupError:
+    except (ProcessLookupError, OverflowError):
         return False
-    except (PermissionError, OSError):
+    except OSError:
         return True
     return True
 

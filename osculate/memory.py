@@ -15,7 +15,7 @@ LARGEST_BUDGET = 2**30
 #: Largest share of the free memory that a default may take.
 SHARE = 0.25
 #: Folder of the control groups, and names of limit and use in the first version of them.
-CGROUPS, V1 = Path("/sys/fs/cgroup"), ("limit_in_bytes", "usage_in_bytes")
+CGROUPS, V1 = Path("/sys/fs/cgroup"), ("memory.limit_in_bytes", "memory.usage_in_bytes")
 UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 
 
@@ -58,12 +58,18 @@ def free(device: torch.device) -> int:
 
 
 def _container(root: Path) -> Iterator[tuple[int, int]]:
-    """The limits of the control groups of this process, of either version, and what is used of them."""
-    for limit, used in (("memory.max", "memory.current"), (*("memory/memory." + end for end in V1),)):
+    """Limits of the control groups of a container, of either version, and what is used of them without cached files."""
+    for folder, (limit, used) in ((root, ("memory.max", "memory.current")), (root / "memory", V1)):
         try:
-            yield int((root / limit).read_text()), int((root / used).read_text())
+            most, now = int((folder / limit).read_text()), int((folder / used).read_text())
         except (OSError, ValueError):  # no such group, or "max"
             continue
+        try:  # cached files give way
+            lines = (line.split() for line in (folder / "memory.stat").read_text().splitlines())
+            cached = next((int(value) for name, value in lines if name in ("inactive_file", "total_inactive_file")), 0)
+        except (OSError, ValueError):
+            cached = 0
+        yield most, max(0, now - cached)
 
 
 #: The same, read at most once a second: reading it takes longer than a small layer.

@@ -46,7 +46,9 @@ def read_tensors(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
         raise ValueError(f"{str(path)!r} is truncated or not a safetensors file ({error}).") from error
     expected = metadata.pop(CHECKSUM, None)
     ours = any(name.startswith("osculate") for name in metadata)
-    if (expected is None and ours and len(metadata) > 1) or (expected and expected != digest(metadata, tensors)):
+    if (expected is None and ours and len(metadata) > 1) or (
+        expected is not None and expected != digest(metadata, tensors)
+    ):
         raise ValueError(
             f"{str(path)!r} is damaged: its content is not that of its checksum. Use a copy, or make it again."
         )

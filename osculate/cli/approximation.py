@@ -92,7 +92,7 @@ class ApproximationOptions:
 
         Args:
             model: The network.
-            card: Its card.
+            card: The card of the network.
             dataset: The data.
             progress: Show progress bars.
             checkpoint: File for the sums over the data, for structures that have them.

@@ -71,9 +71,10 @@ def run(options: FitOptions, approximation: ApproximationOptions, data: DataOpti
         )
     folder, network = run_options.output or options.checkpoint.parent, card.fitted_around or rows(card.method)[0]
     sums = folder / SUMS
-    if not options.resume:
-        sums.unlink(missing_ok=True)
-    elif not sums.is_file():
+    if not options.resume and sums.is_file():
+        print(f"leaving the interrupted fit in {folder}, with which --resume would have gone on")
+        sums.unlink()
+    elif options.resume and not sums.is_file():
         print(f"no interrupted fit in {folder}: beginning at the first batch")
     device = pick_device(run_options.device)
     fitted = approximation.fit(model.to(device), card, dataset, run_options.progress, sums)

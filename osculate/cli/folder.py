@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from osculate.cli.options import plain
-from osculate.files import remove_leftovers, versions as versions, write_text as write_text
+from osculate.files import beside, remove_leftovers, versions as versions, write_text as write_text
 from osculate.memory import readable
 
 #: Bytes of a configuration file at most.
@@ -74,7 +74,7 @@ def staged(folder: Path) -> Iterator[Path]:
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     remove_leftovers(folder)
-    aside = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
+    aside = beside(folder)
     aside.mkdir()
     try:
         yield aside

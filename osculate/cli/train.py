@@ -206,7 +206,11 @@ def _folder(output: Path | None, options: TrainOptions) -> Path:
         if not (folder / "config.yaml").is_file():
             raise ValueError(f"there is no run to resume in {str(folder)!r}: leave out --resume, or name its folder.")
         return folder
-    if options.overwrite or not (folder / "config.yaml").is_file():
+    if options.overwrite:
+        for name in (MODEL, POSTERIOR, "fit.yaml", "evaluation.json", "last.ckpt", "last.safetensors"):
+            (folder / name).unlink(missing_ok=True)  # they are of the run that is replaced
+        return folder
+    if not (folder / "config.yaml").is_file():
         return folder
     if output is None:
         numbers = (folder.with_name(f"{folder.name}-{number}") for number in count(2))

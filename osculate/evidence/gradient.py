@@ -71,8 +71,12 @@ def climb(
         return value.item(), slope.numpy()
 
     x = torch.cat([*(value.log().reshape(-1).cpu() for value in start.values()), torch.zeros(int(noise)).double()])
-    bounds: list[Any] = [BOUNDS[name] for name, size in zip(start, sizes, strict=True) for _ in range(size)]
+    bounds: list[Any] = [
+        BOUNDS.get(name, (-20.0, 20.0)) for name, size in zip(start, sizes, strict=True) for _ in range(size)
+    ]
     bounds += [NOISE] * noise
+    labels = [f"{name} {number}" for name, size in zip(start, sizes, strict=True) for number in range(size)]
+    labels += ["the noise scale"] * noise
     if not math.isfinite(objective(x.numpy())[0]):
         raise ValueError("the evidence is not finite at the initial values: check the data, the noise and the network.")
     from scipy.optimize import minimize
@@ -81,6 +85,13 @@ def climb(
     if found.nfev >= max_steps:
         warnings.warn(
             f"the evidence was still rising after {found.nfev} evaluations: raise max_steps.",
+            stacklevel=3,
+        )
+    ends = [name for name, value, limits in zip(labels, found.x, bounds, strict=True) if value in limits]
+    if ends and not q.prior.correlated:  # of filters, blocks that are switched off are usual
+        warnings.warn(
+            f"the evidence has no maximum inside of its bounds for {', '.join(ends[:5])}: the data do not "
+            "determine them.",
             stacklevel=3,
         )
     best = posterior(torch.tensor(found.x)).prior.hyperparameters

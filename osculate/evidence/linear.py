@@ -107,7 +107,7 @@ class LinearModel:
         """Jᵀ u for several u."""
         shapes = [at.f.shape for at in self._passes()]
         parts = zip(u.split([shape.numel() for shape in shapes], 1), shapes, self._passes(), strict=True)
-        return torch.stack([at.vjp(part.reshape(-1, *shape)) for part, shape, at in parts]).sum(0)
+        return self.covered(torch.stack([at.vjp(part.reshape(-1, *shape)) for part, shape, at in parts]).sum(0))
 
     def curvature(self, q: Gaussian, place: Place) -> Callable[[Tensor], Tensor]:
         """v (S, P) to (Jᵀ A J / T + Λ) v with the output Hessians A at h(θ)."""

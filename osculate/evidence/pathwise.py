@@ -14,6 +14,7 @@ from osculate.linalg import Product, conjugate_gradients
 from osculate.memory import even_parts
 from osculate.posteriors import Gaussian, as_gaussian
 from osculate.progress import track
+from osculate.randomness import drawn_on
 from osculate.structures import Dual
 from osculate.structures.blocks.dual import DualPrecision
 
@@ -60,14 +61,15 @@ def pathwise_draws(
 
     def covariance(u: Float[Tensor, "S K"]) -> Float[Tensor, "S K"]:
         pulled = q.prior.solve(model.pulled(u.to(mean)), space)
-        return model.pushed(pulled).double() + noise.square() * u
+        return model.pushed(model.covered(pulled)).double() + noise.square() * u
 
     parts, precondition = even_parts(samples, AT_ONCE), _preconditioner(q, noise)
     for part in track(parts, "draws", len(parts), progress):
-        white = torch.randn(part.stop - part.start, space.size, generator=generator, dtype=torch.double)
+        device = drawn_on(mean, generator)
+        white = torch.randn(part.stop - part.start, space.size, generator=generator, dtype=torch.double, device=device)
         start = model.covered(q.prior.colour(white.to(mean), space))
-        level = torch.randn(len(start), len(noise), generator=generator, dtype=torch.double).to(noise) * noise
-        right = model.pushed(start).double() + level
+        level = torch.randn(len(start), len(noise), generator=generator, dtype=torch.double, device=device)
+        right = model.pushed(start).double() + level.to(noise) * noise
         solution = conjugate_gradients(
             covariance, right, precondition=precondition, tolerance=TOLERANCE, max_iterations=PRODUCTS
         )

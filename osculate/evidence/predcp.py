@@ -100,7 +100,7 @@ class PredCP:
             units = f.new_zeros(part.stop - part.start, f.numel())
             row = torch.arange(len(units))
             units[row, after[chosen[part]]], units[row, before[chosen[part]]] = 1, -1
-            rows = at.vjp(units.reshape(-1, *f.shape))
+            rows = at.vjp(units.reshape(-1, *f.shape)) * q.structure.covered.to(f.device)
             found.append(q.prior.class_diagonals(rows, q.network.space))
         spreads = [torch.cat(each, 1).cpu() for each in zip(*found, strict=True)]
         return cls(means[chosen], spreads, shares, weight)
@@ -126,7 +126,7 @@ class PredCP:
         slope = first.reshape(-1)
         for other in others:  # a length-scale has no effect on filters of a single entry
             slope = torch.where(other != 0, other, slope)
-        slope = slope.abs().clamp(min=1e-12)
+        slope = slope.abs().clamp(min=1e-12).cpu()
         return (self.weight * kappa - slope.log() - math.log(self.weight)).sum()
 
 

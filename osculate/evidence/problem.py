@@ -82,7 +82,9 @@ class Problem:
     q: Gaussian
     tunes_noise: bool
     #: Meaning of a precision that grows without bound.
-    without_end: ClassVar[str] = "the data are explained best with these parameters at zero, where they are held"
+    without_end: ClassVar[str] = (
+        "the data are explained best with these parameters at the mean of their prior, where they are held"
+    )
     #: Effective number of parameters below which the stationarity condition of a group is not relative to it.
     floor: ClassVar[float] = 1e-3
 

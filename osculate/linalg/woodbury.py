@@ -44,7 +44,7 @@ class DiagonalPlusLowRank:
         return self.factor / self._size
 
     @cached_property
-    def _cholesky(self) -> Float[Tensor, "k k"]:
+    def root(self) -> Float[Tensor, "k k"]:
         """L."""
         gram = inner(self._relative, self._relative)
         return cholesky(gram + torch.eye(len(gram)).to(gram))
@@ -58,7 +58,7 @@ class DiagonalPlusLowRank:
 
     def log_det_ratio(self) -> Float[Tensor, ""]:
         """log |Λ| − log |D|, in double precision."""
-        return 2 * self._cholesky.diagonal().log().sum()
+        return 2 * self.root.diagonal().log().sum()
 
     def multiply(self, v: Float[Tensor, "*S n"]) -> Float[Tensor, "*S n"]:
         """Λ v."""
@@ -67,7 +67,7 @@ class DiagonalPlusLowRank:
     def _coefficients(self, v: Float[Tensor, "*S n"]) -> Float[Tensor, "*S k"]:
         """(I + X Xᵀ)⁻¹ X v, the solution c of the ridge regression min ‖v − Xᵀc‖² + ‖c‖²."""
         right = (v @ self._relative.T).double().unsqueeze(-1)
-        return torch.cholesky_solve(right, self._cholesky).squeeze(-1).to(v.dtype)
+        return torch.cholesky_solve(right, self.root).squeeze(-1).to(v.dtype)
 
     def solve(self, v: Float[Tensor, "*S n"]) -> Float[Tensor, "*S n"]:
         """Λ⁻¹ v."""
@@ -98,9 +98,7 @@ class DiagonalPlusLowRank:
 
     @cached_property
     def _effective_parameters(self) -> Float[Tensor, " n"]:
-        half = torch.linalg.solve_triangular(
-            self._cholesky, torch.eye(len(self._cholesky)).to(self._cholesky), upper=False
-        )
+        half = torch.linalg.solve_triangular(self.root, torch.eye(len(self.root)).to(self.root), upper=False)
         return combine(half, self._relative).square().sum(0)
 
     def effective_parameters(self) -> Float[Tensor, " n"]:

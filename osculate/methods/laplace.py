@@ -85,7 +85,8 @@ def laplace(
         memory: Largest size of the temporaries of the pass, in bytes or as "2GB"; by default 256 MiB (up to 1 GiB for
             large networks), or a quarter of the free memory if that is less.
         checkpoint: A file for the sums over the data, from which an interrupted fit goes on where it was: the same call
-            again ends with the same bits. It is removed at the end. The data must come in the same order.
+            again ends with the same bits. It is removed at the end, so that a refinement that is interrupted needs no
+            new sums. The data must come in the same order.
         every: Interval at which it is written: a time such as "30s" or "5min", or a number of batches.
         progress: Show a progress bar.
 
@@ -156,8 +157,8 @@ def laplace(
             )
         generator = getattr(kind, "generator", None)
         plain = kind if generator is None else replace(kind, generator=None)  # type: ignore[type-var]
-        about = dependencies(network, structure=matrix, curvature=plain, likelihood=likelihood)
-        sums = Sums(Path(checkpoint), every, about, generator)
+        about = dependencies(network, start.plan, structure=matrix, curvature=plain, likelihood=likelihood)
+        sums = Sums(Path(checkpoint), every, about, hasattr(kind, "generator"), generator)
     fit = fitted(start, matrix, again, sums)
     kept = None if isinstance(data, Iterator) else data
     prior.require_structure(fit.curvature)
@@ -167,7 +168,10 @@ def laplace(
     studied = (likelihood.quadratic or (likelihood.saturates and prior.independent)) and isinstance(kind, GGN)
     if refine is True or (refine and studied and not getattr(model, "mean_is_network", False)):
         q = _refined(q, by_evidence, refine is True, progress)
-    return q if validation is None else tune(q, validation, progress=progress)
+    q = q if validation is None else tune(q, validation, progress=progress)
+    if sums is not None:
+        sums.remove()
+    return q
 
 
 def _refined(q: Gaussian, noise: bool, required: bool, progress: bool) -> Gaussian:

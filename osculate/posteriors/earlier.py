@@ -77,6 +77,10 @@ class Earlier(Prior):
         """Λ."""
         return self.unweighted.precision(1.0, self.unweighted_diagonal)
 
+    def _multiplied(self, v: Float[Tensor, "*S P"]) -> Float[Tensor, "*S P"]:
+        """Λ v, in the type of the posterior."""
+        return self._whole.multiply(v.to(self.mean)).to(v)
+
     def bind(self, space: ParameterSpace) -> "Earlier":
         known = self.unweighted.space
         if known != space:
@@ -105,16 +109,16 @@ class Earlier(Prior):
         return totals.sum()
 
     def multiply(self, v: Float[Tensor, "*S P"], space: ParameterSpace) -> Float[Tensor, "*S P"]:
-        return self.precision.to(v) * SymmetricProduct.apply(self._whole.multiply, v)
+        return self.precision.to(v) * SymmetricProduct.apply(self._multiplied, v)
 
     def square(self, v: Float[Tensor, " P"], space: ParameterSpace) -> Float[Tensor, ""]:
-        return self.precision.to(v) * SquaredNorm.apply(self._whole.multiply, v)
+        return self.precision.to(v) * SquaredNorm.apply(self._multiplied, v)
 
     def solve(self, v: Float[Tensor, "*S P"], space: ParameterSpace) -> Float[Tensor, "*S P"]:
-        return self._whole.solve(v) / self.precision.to(v)
+        return self._whole.solve(v.to(self.mean)).to(v) / self.precision.to(v)
 
     def colour(self, z: Float[Tensor, "*S P"], space: ParameterSpace) -> Float[Tensor, "*S P"]:
-        return self._whole.colour(z) / self.precision.to(z).sqrt()
+        return self._whole.colour(z.to(self.mean)).to(z) / self.precision.to(z).sqrt()
 
     def log_det_ratio(self) -> Float[Tensor, ""]:
         return self._whole.log_det_ratio()  # w is part of both

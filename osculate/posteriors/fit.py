@@ -169,15 +169,16 @@ def fitted(
                     statistics[name] = statistics.get(name, torch.zeros_like(value)) + value
                 size += len(y)
             if sums is not None:
-                sums.keep(number, batch, curvature, statistics, size)
+                sums.keep(curvature, statistics, size)
+        if sums is not None:
+            sums.end_of_pass(number)
+            sums.keep(curvature, statistics, size, at_end=number + 1 == structure.passes)
         if not (summed and sums is not None and sums.beyond(number)):
             curvature.finish()
     if isinstance(start.kind, Hessian):
         curvature = replace(curvature, blocks=without_negative_curvature(curvature.blocks))
     for name, tensor in curvature.tensors().items():
         require_finite(tensor, f"the curvature ({name})")
-    if sums is not None:
-        sums.remove()
     return Fit(curvature, likelihood, statistics, size, start.plan, network, start.kind.name)
 
 

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from osculate.batches import require_inputs
+from osculate.batches import require_finite, require_inputs
 from osculate.inputs import Inputs, concatenate, count, moved, take
 from osculate.linalg import jittered
 from osculate.posteriors.gaussian import Gaussian, as_gaussian
@@ -135,6 +135,7 @@ class FunctionPosterior:
         require_inputs(x)
         device = self.q.network.device
         x, y = moved(x, device), y.to(device, self.q.mean.dtype)
+        require_finite(y, "y")
         scale = getattr(self.q.likelihood, "scale", None) if noise is None else noise
         if scale is None:
             raise ValueError(

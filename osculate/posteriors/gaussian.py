@@ -136,7 +136,8 @@ class Gaussian(Sampled):
             ValueError: it has no parameter of one of the names.
         """
         network = Network(module, self.network.space.names)
-        return self.replace(fit=replace(self.fit, network=network, plan=make_plan(network, moved(x, network.device))))
+        plan = replace(make_plan(network, moved(x, network.device)), blocks=self.fit.plan.blocks)
+        return self.replace(fit=replace(self.fit, network=network, plan=plan), data=None, first_data=None)
 
     def noted(self, **notes: Any) -> "Gaussian":
         """The same posterior with notes on how it was made.

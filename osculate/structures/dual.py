@@ -150,6 +150,8 @@ class Dual(Structure):
             columns.extend(map(block.lean, curvature.by_block(piece.forms)))
             if piece.last:
                 block.accumulate(Joint.of_columns(columns))
+                if self.basis is not None and sum(n for _, n in block.sizes) > 1:
+                    raise ValueError("Dual(basis=…) is for one datum with very many outputs: leave the basis out.")
                 self._require_memory(block)
                 columns.clear()
 

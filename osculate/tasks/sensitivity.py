@@ -165,7 +165,9 @@ def _values(quantity: Quantity, x: Float[Tensor, "N *D"], batch_size: int) -> Fl
 def _slope(quantity: Quantity, x: Float[Tensor, "n *D"], rows: Int[Tensor, " n"]) -> Float[Tensor, "n *D"]:
     with torch.enable_grad():
         leaf = x.clone().requires_grad_()
-        return torch.autograd.grad(quantity(leaf, rows).sum(), leaf)[0]
+        total = quantity(leaf, rows).sum()
+        # a constant, as the entropy of noise of a fixed scale is, depends on no input
+        return torch.autograd.grad(total, leaf)[0] if total.requires_grad else torch.zeros_like(leaf)
 
 
 def _quantity(

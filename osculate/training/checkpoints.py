@@ -23,7 +23,7 @@ class Checkpoints(TorchCheckpointIO):
         """Write a checkpoint in the place of the previous one."""
         path = Path(path)
         beside = checksum_of(path)
-        before = beside.read_text(encoding="utf-8").splitlines()[:1] if beside.is_file() else []
+        before = beside.read_text(encoding="utf-8").splitlines() if beside.is_file() else []
         with written_aside(path) as aside:
             torch.save(checkpoint, aside)
             line = f"{_digest(aside)}  {path.name}"

@@ -32,3 +32,16 @@ def test_other_likelihoods_are_refused() -> None:
     q = osc.laplace(torch.nn.Linear(3, 2), osc.likelihoods.Categorical(), (x, y), refine=False)
     with pytest.raises(TypeError, match=says("Gaussian noise", "Categorical")):
         next(pathwise_draws(q, 2))
+
+
+def test_draws_of_a_subnetwork_leave_all_other_parameters() -> None:
+    torch.manual_seed(0)
+    x, y = torch.randn(15, 3).double(), torch.randn(15, 2).double()
+    model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 2)).double()
+    part = osc.Subnetwork(0.4, "random")
+    likelihood = osc.likelihoods.Gaussian(0.3)
+    q = osc.laplace(model, likelihood, (x, y), structure="full", prior=2.0, subset=part, refine=False)
+    draws = torch.cat(list(pathwise_draws(q, 4000, torch.Generator().manual_seed(0))))
+    covered = q.structure.covered
+    assert not draws[:, ~covered].any()
+    torch.testing.assert_close(draws[:, covered].var(0), q.variance()[covered], rtol=0.15, atol=0)

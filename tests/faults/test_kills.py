@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from osculate.files import write_text
+from osculate.files import _machine, write_text
 from tests.faults.kills import ELSEWHERE, JOBS, difference, killed, undisturbed
 
 
@@ -38,7 +38,11 @@ def test_what_a_killed_process_has_left_is_removed(tmp_path: Path) -> None:
     path = tmp_path / "q.safetensors"
     left, other, running = (
         tmp_path / name
-        for name in (f".q.safetensors.{dead()}.tmp", f".p.safetensors.{dead()}.tmp", ".q.safetensors.1.tmp")
+        for name in (
+            f".q.safetensors.{_machine()}.{dead()}.ab.tmp",
+            f".p.safetensors.{_machine()}.{dead()}.ab.tmp",
+            f".q.safetensors.{_machine()}.1.ab.tmp",
+        )
     )
     for each in (left, other, running):
         each.write_text("half")

@@ -225,3 +225,15 @@ def test_what_does_not_fit_is_refused() -> None:
     ):
         with pytest.raises(ValueError, match=words):
             osc.laplace(model, likelihood, (x, y), prior=osc.priors.Isotropic(1.0).around(mean), refine=False)
+
+
+@pytest.mark.parametrize("structure", ["full", "kron", "low_rank", "dual", "diag"])
+def test_in_single_precision_too(structure: str) -> None:
+    torch.manual_seed(0)
+    x = torch.rand(40, 1) * 4 - 2
+    model, likelihood = nn.Sequential(nn.Linear(1, 8), nn.Tanh(), nn.Linear(8, 1)), osc.likelihoods.Gaussian(0.1)
+    first = osc.laplace(model, likelihood, (x[:20], x[:20].sin()), structure=structure, prior=1.0, refine=False)
+    later = osc.laplace(model, likelihood, (x[20:], x[20:].sin()), structure=structure, prior=first)  # refined
+    assert bool(osc.log_evidence(later.replace(offset=None)).isfinite())
+    assert bool(osc.predict(later, x).variance.isfinite().all())
+    assert bool(later.sample(2).isfinite().all())

@@ -83,7 +83,7 @@ def test_sampled_labels_go_on(tmp_path: Path) -> None:
 def test_the_file_is_written_at_intervals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[int] = []
     monkeypatch.setattr("osculate.posteriors.resumable.write_tensors", lambda *_: written.append(1))
-    for every, expected in ((3, 2), (1, 7), ("5min", 0), ("0.000001s", 7)):
+    for every, expected in ((3, 3), (1, 7), ("5min", 1), ("0.000001s", 7)):  # once more at the end
         written.clear()
         fit(BATCHES, checkpoint=tmp_path / "fit.ckpt", every=every)
         assert len(written) == expected
@@ -93,13 +93,17 @@ def test_other_data_settings_and_networks_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "fit.ckpt"
     interrupted(path)
     other = [(x + 1, y) for x, y in BATCHES]
-    for data in (other, BATCHES[::-1], [(x[:5], y[:5]) for x, y in BATCHES]):
+    hidden = [(x.index_fill(0, torch.tensor([3]), 2.0), y) for x, y in BATCHES]
+    for data in (other, BATCHES[::-1], [(x[:5], y[:5]) for x, y in BATCHES], BATCHES[:3], hidden):
         with pytest.raises(ValueError, match=says("other data", "remove the file")):
             fit(data, checkpoint=path)
     with pytest.raises(ValueError, match=says("structure=", "Diag", "remove the file")):
         fit(BATCHES, "diag", checkpoint=path)
     with pytest.raises(ValueError, match=says("weights=", "remove the file")):
         osc.laplace(network(1), LIKELIHOOD, BATCHES, prior=1.0, refine=False, checkpoint=path)
+    relu = nn.Sequential(*(nn.ReLU() if isinstance(layer, nn.Tanh) else layer for layer in network())).eval()
+    with pytest.raises(ValueError, match=says("network=", "remove the file")):
+        osc.laplace(relu, LIKELIHOOD, BATCHES, prior=1.0, refine=False, checkpoint=path)
     path.write_bytes(path.read_bytes()[:-5])
     with pytest.raises(ValueError, match=says("truncated")):
         fit(BATCHES, checkpoint=path)

@@ -53,11 +53,18 @@ class ColouredPrecision(Precision):
         return self.inner.whiten(self.delta.coloured(v))
 
     def variance(self) -> Float[Tensor, " p"]:
-        """That of the prior, less an average over random probes."""
-        prior = 1 / self.delta.vector.to(self.probes)
-        with torch.no_grad():
-            less = linalg.diagonal(lambda v: self.delta.solve(v) - self.solve(v), self.probes).value
-        return (prior - less).clamp(min=torch.finfo(prior.dtype).eps * prior)
+        """That of the low-rank approximation, and for products an average over probes of the difference from it."""
+        base: Any = getattr(self.inner, "base", self.inner)
+        halves = torch.linalg.solve_triangular(base.root, base.factor.double(), upper=False)
+        prior = 1 / self.delta.vector.to(halves)
+        found = prior - self.delta.colour(halves).square().sum(0)
+        found = found.clamp(min=torch.finfo(prior.dtype).eps * prior)
+        if base is not self.inner:
+            with torch.no_grad():
+                apart = linalg.diagonal(lambda v: self.solve(v) - self.precondition(v), self.probes).value.to(found)
+            low, high = self.inner.bounds  # type: ignore[attr-defined]
+            found = torch.minimum(torch.maximum(found + apart, found / high), found / low)
+        return found.to(self.probes)
 
     def contract(self, projected: Any, events: int) -> Float[Tensor, "N T E E"]:
         return self.inner.contract(self.delta.coloured(projected.flatten(0, 1)).reshape(projected.shape), events)

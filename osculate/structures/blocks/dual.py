@@ -164,6 +164,8 @@ class DualBlock(Block):
     def added(self, other: Block) -> "DualBlock":
         """The rows of both, one after the other; they have no C."""
         assert isinstance(other, DualBlock)
+        if self.others is not None or other.others is not None:
+            raise ValueError("rows in a basis of the outputs (Dual(basis=…)) do not add: fit all data without a basis.")
         device = self.positions.device
         both = []
         for mine, theirs in zip(self.rows, other.rows, strict=True):
@@ -179,7 +181,8 @@ class DualBlock(Block):
             return {name: value * root.to(value) if name in ("g", "j") else value for name, value in pack.items()}
 
         rows = tuple(replace(each, packs=[scaled(each.pack)] if each.pack else []) for each in self.rows)
-        return replace(self, rows=rows)
+        others = None if self.others is None else replace(self.others, rows=self.others.rows * root, _classes={})
+        return replace(self, rows=rows, others=others)
 
     def combined(self, other: Block) -> "DualBlock":
         if self.mix or (isinstance(other, DualBlock) and other.mix):

@@ -4,6 +4,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float
@@ -24,6 +25,7 @@ CERTAIN = 3
 class EstimatedBlock(DiagonalBlock):
     """An estimated diagonal with the variance of the estimate; both add over batches, which use different signs."""
 
+    state: ClassVar[tuple[str, ...]] = ("values", "variances")
     variances: Float[Tensor, " p"]
 
 

@@ -401,6 +401,12 @@ class MatrixFreePrecision(Precision):
             _report_negative(found)
         return [replace(part, nodes=self._floored(part.nodes)) for part in found]
 
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """The smallest and the largest eigenvalue of C that were seen."""
+        nodes = [part.nodes for part in self._spectrum]
+        return min(float(part.min()) for part in nodes), max(float(part.max()) for part in nodes)
+
     @cached_property
     def log_determinant(self) -> linalg.Estimate:
         """log |Λ| − log |diag(δ)| and its standard error over the probes."""
@@ -428,8 +434,7 @@ class MatrixFreePrecision(Precision):
 
     def variance(self) -> Float[Tensor, " p"]:
         """The diagonal of Λ⁻¹, estimates clamped to the bounds given by the eigenvalues of C."""
-        smallest = min(float(part.nodes.min()) for part in self._spectrum)
-        largest = max(float(part.nodes.max()) for part in self._spectrum)
+        smallest, largest = self.bounds
         base = self.base.variance()
         return torch.minimum(torch.maximum(self.variances.value, base / largest), base / smallest)
 
