@@ -162,7 +162,7 @@ class Trial:
         Args:
             method: Name of the method.
             chosen: Hyperparameters.
-            start: Weights from a training on the first task before all others; None for new networks.
+            start: Hyperparameters of a training on the first task, before the sequence; None for new networks.
         """
         network = deepcopy(self.begun(start)) if start else self.network()
         if method == JOINT:
@@ -232,7 +232,7 @@ class Runs:
         return {"accuracy": Trial.of(self.settings, sequence, seed).accuracy(method, Chosen(*chosen), start)}
 
     def scores(self) -> dict[Chosen, float]:
-        """Return the final average accuracy on held-out images, by hyperparameters; the best are to be taken.
+        """Return the final average accuracy on held-out images, by hyperparameters.
 
         Rate and epochs at λ = 1, then λ at these, then rate and epochs again. A posterior is taken at a mode, so that
         networks with one have learned the first task before; fine-tuning and replay choose this too.
