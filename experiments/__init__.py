@@ -38,7 +38,7 @@ from experiments.record import (
 from experiments.runner import Resumable, Runner, Table, ignoring, timed, train
 from osculate.randomness import seeded
 
-from experiments import lae, linlap, dip, vl, l2m, methods, aevb  # registers the experiments; the order of the list
+from experiments import lae, linlap, dip, vl, l2m, methods, aevb, functions  # registers them; the order of the list
 
 #: Figures that come with a table.
 ALIASES = {"lae-figure11": "lae-table3"}

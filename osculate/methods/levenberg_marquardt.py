@@ -100,7 +100,7 @@ class Balance:
         gamma: γ_g of each group of the prior.
         squares: ‖θ_g‖².
         weighted: δ_g‖θ_g‖².
-        data: N C, or zero if the likelihood has no noise scale.
+        data: N C, or zero if no noise scale is tuned.
         error: β SSE.
     """
 
@@ -112,11 +112,11 @@ class Balance:
 
     @classmethod
     @torch.no_grad()
-    def of(cls, q: Gaussian) -> "Balance":
-        """The terms of the conditions for a posterior."""
+    def of(cls, q: Gaussian, noise: bool = True) -> "Balance":
+        """The terms of the conditions for a posterior; without those of the noise if its scale is kept."""
         space, prior = q.network.space, q.prior
         squares = prior.totals(prior.apart(q.mean.double()).square(), space)
-        data, error = q.likelihood.noise_balance(q.fit.statistics) if q.likelihood.has_noise else (0.0, 0.0)
+        data, error = q.likelihood.noise_balance(q.fit.statistics) if noise and q.likelihood.has_noise else (0.0, 0.0)
         gamma = effective_parameters(q).to(squares).reshape(squares.shape)
         return cls(gamma, squares, squares * prior.precision, float(data), float(error))
 
@@ -179,6 +179,7 @@ class LevenbergMarquardt(FullBatch):
         prior: p(θ) with the initial precisions: a number for one precision of all parameters, or an object of
             ``osc.priors``, which decides which parameters share a precision.
         evidence: True to tune the precisions and the noise scale.
+        noise: False to keep the noise scale, such as a small one for values of a function that has no noise.
         burn_in: Steps before the first update of precisions and noise scale.
         every: Steps from one update to the next.
         memory: Memory for the temporaries of a pass over the data, in bytes or as a string such as "2GB".
@@ -218,6 +219,7 @@ class LevenbergMarquardt(FullBatch):
         likelihood: Likelihood,
         prior: PriorLike = LAYERWISE,
         evidence: bool = True,
+        noise: bool = True,
         burn_in: int = 5,
         every: int = 3,
         memory: str | int | None = None,
@@ -231,6 +233,7 @@ class LevenbergMarquardt(FullBatch):
         require_deterministic_layers(model)
         self.model, self.likelihood = model, likelihood
         self.evidence, self.every, self.memory = evidence, every, memory
+        self._tunes_noise = noise and likelihood.has_noise
         network = Network(model, trainable(model))
         require_precisions(start.prior, type(self).__name__)
         self.prior = start.prior.bind(network.space)
@@ -248,7 +251,7 @@ class LevenbergMarquardt(FullBatch):
 
     def choices(self) -> Mapping[str, Any]:
         """Likelihood, and the settings of the evidence updates."""
-        return {"likelihood": self._given, "evidence": self.evidence, "every": self.every}
+        return {"likelihood": self._given, "evidence": self.evidence, "noise": self._tunes_noise, "every": self.every}
 
     def loss(self, x: Inputs, y: Tensor, num_data: int) -> Float[Tensor, ""]:
         """Negative log joint per datum with the present prior and noise, in nats, as for ``MAP``."""
@@ -286,7 +289,7 @@ class LevenbergMarquardt(FullBatch):
         """Compute the posterior at θ with the present prior and noise."""
         self._set_prior_and_noise()
         self._here = self._required.posterior(self.theta, self.prior, self.likelihood)
-        self._balance = Balance.of(self._here)
+        self._balance = Balance.of(self._here, self._tunes_noise)
 
     def _set_prior_and_noise(self) -> None:
         """Set prior and likelihood from the present precisions and noise."""
@@ -310,7 +313,7 @@ class LevenbergMarquardt(FullBatch):
         objective = self._required
         if self.evidence and (bool(self.at_rest) or int(self.waited) >= self.every):
             self.precision.copy_(self._balance.best_precision)
-            if self._given.has_noise:
+            if self._tunes_noise:
                 self.noise.copy_((self.noise * self._balance.noise_ratio).clamp(min=1 / SHARPEST))
             self.waited.zero_()
             self._set_prior_and_noise()

@@ -83,6 +83,7 @@ TINY: Mapping[str, Mapping[str, Any]] = {
     "calibration-cause": {"epochs": 2},
     "calibration-choice": {"temperatures": [0.1], "trusts": [0.02], "tasks": [1], "curves": [0]},
     "calibration": {"tasks": ["glass, mlp, AdamW, stopped early", "yacht, mlp, MAP"], "test": 50},
+    "functions-optimisation": {"problems": ["Branin"], "evaluations": [8]},
     "methods": {
         "width": 1,
         "sizes": [60, 20],

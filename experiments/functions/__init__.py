@@ -1,0 +1,3 @@
+"""Optimisation of functions with few evaluations."""
+
+from experiments.functions import optimisation
