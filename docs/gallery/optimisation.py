@@ -16,11 +16,12 @@ import textwrap
 from pathlib import Path
 
 import torch
+from botorch.acquisition import LogExpectedImprovement  # the extra "botorch"
 
 import osculate as osc
 from experiments import read_record
 from osculate import plots
-from osculate.adapters.botorch import LaplaceModel  # the extra "botorch"
+from osculate.adapters.botorch import LaplaceModel
 
 
 def expensive(x):
@@ -50,8 +51,6 @@ for point, value, best in zip(found.points, found.values, found.best, strict=Tru
 # bad ones do not set the scale.
 
 # %%
-from botorch.acquisition import LogExpectedImprovement
-
 grid = torch.linspace(0, 1, 201, dtype=torch.double).unsqueeze(1)
 shown = (0, 2, len(steps) - 1)
 figure, axes = plots.panels(2, len(shown), 4.0, 2.6, sharex=True)
@@ -87,3 +86,14 @@ print()
 for claim in record.findings.claims:
     print(textwrap.fill(f"{claim.verdict.upper()}: {claim.text}.", 84))
     print(textwrap.indent(textwrap.fill(claim.evidence, 80), "    "), end="\n\n")
+
+# %% [markdown]
+# ## Findings and limitations
+#
+# * The surrogate passes through the data, and its error bars grow away from them. With few
+#   evaluations they are often too narrow, as the evidence of the linear model does without
+#   whole layers.
+# * The verdicts above say where it is worse than a Gaussian process, and each fit costs
+#   several times as much.
+# * Values are taken to be without noise; `LaplaceModel.fitted(…, noise=None)` learns it, which
+#   takes more than a handful of evaluations.

@@ -87,7 +87,8 @@ SURROGATES: Mapping[str, Callable[[Tensor, Tensor], Any]] = {
 @experiment(
     "functions-optimisation",
     "Bayesian optimisation: Laplace surrogate, Gaussian process and Sobol points",
-    "No document: test functions of BoTorch",
+    "No document: test functions of BoTorch. Surrogate and compression of values were chosen on others: Six-hump camel, "
+    "Rosenbrock-2, Hartmann-3, and in part Ackley-4 and Levy-4",
     peers=("botorch",),
     paper=Settings((60, 120, 160)),
 )
@@ -98,7 +99,8 @@ def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Finding
     runs = runner.over(
         "problems, surrogates and seeds", jobs, partial(optimised, budgets), "optimisation", [settings.evaluations]
     )
-    table, curves = Table(), {}
+    table = Table()
+    curves: dict[str, dict[str, list[list[float]]]] = {}
     for (problem, surrogate), each in runs.items():
         for run in each:
             table.add(f"{problem}: {surrogate}", {GAP: run["gaps"][-1], COST: run[COST]})

@@ -122,17 +122,15 @@ class LaplaceModel(Model):
                     nn.init.normal_(layer.weight, std=layer.in_features**-0.5)
         network = nn.Sequential(OnCircles(), *layers).to(X)
         start = GaussianNoise(0.1 if noise is None else max(noise, TRAINED))
-        method = LevenbergMarquardt(network, start, noise=noise is None)
+        method = LevenbergMarquardt(network, start, evidence=True if noise is None else "prior")
         trained = train(method, data, epochs=steps, progress=False).posterior
-        # in the space of the data, which is the smaller one
-        q = laplace(network, trained.likelihood, data, structure="dual", prior=trained.prior, refine=False)
+        structure = "dual" if Y.numel() < len(trained.mean) else "full"  # the smaller matrix
+        q = laplace(network, trained.likelihood, data, structure=structure, prior=trained.prior, refine=False)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "the evidence has no maximum")  # layers that it does without
             q = maximise_evidence(q, mode="linear", data=data, noise=noise is None)
         if noise is not None:
             q = q.replace(likelihood=GaussianNoise(noise))
-        return cls(q, mean, deviation)
-
         return cls(q, mean, deviation)
 
     @property

@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float
@@ -22,6 +22,7 @@ from osculate.parameters import Network, require_deterministic_layers, trainable
 from osculate.posteriors import Gaussian
 from osculate.posteriors.fit import first_rows, fitted, observe
 from osculate.priors import Layerwise, Prior
+from osculate.registry import choose
 from osculate.structures import Dual, Full, Structure
 
 #: Prior precisions are kept within these bounds.
@@ -178,8 +179,8 @@ class LevenbergMarquardt(FullBatch):
         likelihood: p(y|f); the noise scale of a ``Gaussian`` is the initial value of its tuning.
         prior: p(θ) with the initial precisions: a number for one precision of all parameters, or an object of
             ``osc.priors``, which decides which parameters share a precision.
-        evidence: True to tune the precisions and the noise scale.
-        noise: False to keep the noise scale, such as a small one for values of a function that has no noise.
+        evidence: True to tune precisions and noise scale, "prior" to tune the precisions and keep the noise scale,
+            such as a small one for values without noise, and False to keep both.
         burn_in: Steps before the first update of precisions and noise scale.
         every: Steps from one update to the next.
         memory: Memory for the temporaries of a pass over the data, in bytes or as a string such as "2GB".
@@ -218,14 +219,15 @@ class LevenbergMarquardt(FullBatch):
         model: nn.Module,
         likelihood: Likelihood,
         prior: PriorLike = LAYERWISE,
-        evidence: bool = True,
-        noise: bool = True,
+        evidence: bool | Literal["prior"] = True,
         burn_in: int = 5,
         every: int = 3,
         memory: str | int | None = None,
     ) -> None:
         super().__init__()
         start = MAP(model, likelihood, prior)  # checks the arguments
+        if not isinstance(evidence, bool):
+            choose("setting of evidence", evidence, ("prior",))
         if burn_in < 0 or every < 1:
             raise ValueError(
                 f"burn_in must be at least 0 and every at least 1 step, got burn_in={burn_in} and every={every}."
@@ -233,7 +235,7 @@ class LevenbergMarquardt(FullBatch):
         require_deterministic_layers(model)
         self.model, self.likelihood = model, likelihood
         self.evidence, self.every, self.memory = evidence, every, memory
-        self._tunes_noise = noise and likelihood.has_noise
+        self._tunes_noise = evidence is True and likelihood.has_noise
         network = Network(model, trainable(model))
         require_precisions(start.prior, type(self).__name__)
         self.prior = start.prior.bind(network.space)
@@ -251,7 +253,7 @@ class LevenbergMarquardt(FullBatch):
 
     def choices(self) -> Mapping[str, Any]:
         """Likelihood, and the settings of the evidence updates."""
-        return {"likelihood": self._given, "evidence": self.evidence, "noise": self._tunes_noise, "every": self.every}
+        return {"likelihood": self._given, "evidence": self.evidence, "every": self.every}
 
     def loss(self, x: Inputs, y: Tensor, num_data: int) -> Float[Tensor, ""]:
         """Negative log joint per datum with the present prior and noise, in nats, as for ``MAP``."""
