@@ -1,3 +1,3 @@
-"""Uses of a posterior over functions: continual and active learning, sensitivity."""
+"""Uses of a posterior over functions: Bayesian optimisation, active and continual learning, sensitivity."""
 
-from experiments.functions import active, continual, sensitivity
+from experiments.functions import active, continual, optimisation, sensitivity

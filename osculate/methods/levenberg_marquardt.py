@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float
@@ -22,6 +22,7 @@ from osculate.parameters import Network, require_deterministic_layers, trainable
 from osculate.posteriors import Gaussian
 from osculate.posteriors.fit import first_rows, fitted, observe
 from osculate.priors import Layerwise, Prior
+from osculate.registry import choose
 from osculate.structures import Dual, Full, Structure
 
 #: Prior precisions are kept within these bounds.
@@ -100,7 +101,7 @@ class Balance:
         gamma: γ_g of each group of the prior.
         squares: ‖θ_g‖².
         weighted: δ_g‖θ_g‖².
-        data: N C, or zero if the likelihood has no noise scale.
+        data: N C, or zero if no noise scale is tuned.
         error: β SSE.
     """
 
@@ -112,11 +113,11 @@ class Balance:
 
     @classmethod
     @torch.no_grad()
-    def of(cls, q: Gaussian) -> "Balance":
-        """The terms of the conditions for a posterior."""
+    def of(cls, q: Gaussian, noise: bool = True) -> "Balance":
+        """The terms of the conditions for a posterior; without those of the noise if its scale is kept."""
         space, prior = q.network.space, q.prior
         squares = prior.totals(prior.apart(q.mean.double()).square(), space)
-        data, error = q.likelihood.noise_balance(q.fit.statistics) if q.likelihood.has_noise else (0.0, 0.0)
+        data, error = q.likelihood.noise_balance(q.fit.statistics) if noise and q.likelihood.has_noise else (0.0, 0.0)
         gamma = effective_parameters(q).to(squares).reshape(squares.shape)
         return cls(gamma, squares, squares * prior.precision, float(data), float(error))
 
@@ -178,7 +179,8 @@ class LevenbergMarquardt(FullBatch):
         likelihood: p(y|f); the noise scale of a ``Gaussian`` is the initial value of its tuning.
         prior: p(θ) with the initial precisions: a number for one precision of all parameters, or an object of
             ``osc.priors``, which decides which parameters share a precision.
-        evidence: True to tune the precisions and the noise scale.
+        evidence: True to tune precisions and noise scale, "prior" to tune the precisions and keep the noise scale,
+            such as a small one for values without noise, and False to keep both.
         burn_in: Steps before the first update of precisions and noise scale.
         every: Steps from one update to the next.
         memory: Memory for the temporaries of a pass over the data, in bytes or as a string such as "2GB".
@@ -217,13 +219,15 @@ class LevenbergMarquardt(FullBatch):
         model: nn.Module,
         likelihood: Likelihood,
         prior: PriorLike = LAYERWISE,
-        evidence: bool = True,
+        evidence: bool | Literal["prior"] = True,
         burn_in: int = 5,
         every: int = 3,
         memory: str | int | None = None,
     ) -> None:
         super().__init__()
         start = MAP(model, likelihood, prior)  # checks the arguments
+        if not isinstance(evidence, bool):
+            choose("setting of evidence", evidence, ("prior",))
         if burn_in < 0 or every < 1:
             raise ValueError(
                 f"burn_in must be at least 0 and every at least 1 step, got burn_in={burn_in} and every={every}."
@@ -231,6 +235,7 @@ class LevenbergMarquardt(FullBatch):
         require_deterministic_layers(model)
         self.model, self.likelihood = model, likelihood
         self.evidence, self.every, self.memory = evidence, every, memory
+        self._tunes_noise = evidence is True and likelihood.has_noise
         network = Network(model, trainable(model))
         require_precisions(start.prior, type(self).__name__)
         self.prior = start.prior.bind(network.space)
@@ -286,7 +291,7 @@ class LevenbergMarquardt(FullBatch):
         """Compute the posterior at θ with the present prior and noise."""
         self._set_prior_and_noise()
         self._here = self._required.posterior(self.theta, self.prior, self.likelihood)
-        self._balance = Balance.of(self._here)
+        self._balance = Balance.of(self._here, self._tunes_noise)
 
     def _set_prior_and_noise(self) -> None:
         """Set prior and likelihood from the present precisions and noise."""
@@ -310,7 +315,7 @@ class LevenbergMarquardt(FullBatch):
         objective = self._required
         if self.evidence and (bool(self.at_rest) or int(self.waited) >= self.every):
             self.precision.copy_(self._balance.best_precision)
-            if self._given.has_noise:
+            if self._tunes_noise:
                 self.noise.copy_((self.noise * self._balance.noise_ratio).clamp(min=1 / SHARPEST))
             self.waited.zero_()
             self._set_prior_and_noise()

@@ -45,14 +45,18 @@ def bayesian_optimisation(
     evaluations: int = 30,
     first: int | None = None,
     seed: int = 0,
+    compress: bool = True,
     progress: bool = False,
 ) -> Optimisation:
     r"""Maximise a function by evaluating it where a model expects the largest improvement.
 
-    .. math:: x_{t+1} = \operatorname{argmax}_x \log \operatorname{E}_{p(f \mid D_t)} \max(f(x) - \max_s y_s, 0)
+    .. math:: x_{t+1} = \operatorname{argmax}_x \log \operatorname{E}_{p(f \mid D_t)} \max(f(x) - \max_s z_s, 0),
+              \qquad z = \operatorname{sign}(u) \log(1 + |u|), \quad
+              u = \frac{y - \operatorname{med}(y)}{\operatorname{med} |y - \operatorname{med}(y)|}
 
     After a first Sobol design the model is fitted anew to all evaluations, in the unit cube, and the acquisition is
-    maximised by gradients from several starts. [ament2023]
+    maximised by gradients from several starts. Model and acquisition see the values compressed to z, whose order is
+    that of y: otherwise a few values that are far worse than all others would set the scale. [ament2023]
 
     Args:
         function: Values of some points; larger is better.
@@ -62,6 +66,7 @@ def bayesian_optimisation(
         evaluations: N, in all.
         first: Evaluations of the first design; by default 2 (d + 1), half of all at most.
         seed: Seed of the first design and of the starts.
+        compress: False to hand the values to the model as they are.
         progress: Show a progress bar.
 
     Raises:
@@ -85,12 +90,25 @@ def bayesian_optimisation(
     for number in track(range(first, evaluations), "evaluations", evaluations - first, progress):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(1000 * seed + number)
-            model = fit(units, values.unsqueeze(1))
-            acquisition = LogExpectedImprovement(model, best_f=values.max())
+            z = compressed(values) if compress else values
+            model = fit(units, z.unsqueeze(1))
+            acquisition = LogExpectedImprovement(model, best_f=z.max())
             chosen, _ = optimize_acqf(acquisition, cube, q=1, num_restarts=STARTS, raw_samples=RAW)
         units = torch.cat([units, chosen.detach().to(units)])
         values = torch.cat([values, _values(function, low + units[-1:] * (high - low))])
     return Optimisation(low + units * (high - low), values)
+
+
+def compressed(values: Float[Tensor, " N"]) -> Float[Tensor, " N"]:
+    """sign(u) log(1 + |u|), with u the deviation from the median in units of its median size.
+
+    >>> compressed(torch.tensor([0.0, 1.0, 2.0, 3.0, 1000.0]))
+    tensor([-1.0986, -0.6931,  0.0000,  0.6931,  6.9068])
+    """
+    apart = values - values.median()
+    size = apart.abs().median()
+    relative = apart / size if size > 0 else apart
+    return relative.sign() * relative.abs().log1p()
 
 
 def _values(function: Callable[[Tensor], Tensor], x: Float[Tensor, "n d"]) -> Float[Tensor, " n"]:

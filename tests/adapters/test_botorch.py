@@ -13,6 +13,7 @@ from botorch.optim import optimize_acqf
 from botorch.sampling import SobolQMCNormalSampler
 
 from osculate.adapters.botorch import LaplaceModel
+from osculate.tasks.bayesian_optimisation import compressed
 
 DOUBLE = torch.double
 
@@ -106,6 +107,35 @@ def test_an_optimisation_finds_the_maximum_of_a_bowl() -> None:
     assert bool((found.best.diff() >= 0).all())
     assert float(found.best[-1]) > -5e-3
     assert_close(found.point, torch.full((2,), 0.3, dtype=DOUBLE), 0.3)
+
+
+def test_a_fit_passes_through_values_without_noise_and_is_uncertain_elsewhere() -> None:
+    x = torch.rand(12, 1, generator=torch.Generator().manual_seed(0), dtype=DOUBLE)
+    y = 100 + 50 * (6 * x).sin()
+    made = LaplaceModel.fitted(x, y)
+    here, gap = made.posterior(x), made.posterior(torch.tensor([[-0.5], [1.5]], dtype=DOUBLE))
+    assert float((here.mean - y).abs().max()) < 0.5
+    assert float(here.variance.sqrt().max()) < 0.5 < float(gap.variance.sqrt().min())
+    noisy = y + 20 * torch.randn(y.shape, generator=torch.Generator().manual_seed(0), dtype=DOUBLE)
+    learned = LaplaceModel.fitted(x, noisy, noise=None)
+    assert float(learned.q.likelihood.scale) > 0.1
+
+
+def test_compressed_values_keep_their_order_and_bring_outliers_near() -> None:
+    y = torch.cat([torch.linspace(0, 1, 20, dtype=DOUBLE), torch.tensor([-1e6], dtype=DOUBLE)])
+    z = compressed(y)
+    assert torch.equal(z.argsort(), y.argsort())
+    assert float(z.min()) > -20
+    assert torch.equal(compressed(torch.ones(3)), torch.zeros(3))
+    same = []
+    osc.tasks.bayesian_optimisation(
+        bowl,
+        [(-1.0, 1.0)] * 2,
+        lambda x, y: same.append(y) or LaplaceModel.fitted(x, y, steps=2),
+        evaluations=4,
+        compress=False,
+    )
+    assert float(same[0].max()) <= 0  # the values as they are
 
 
 def test_what_cannot_be_optimised_is_refused() -> None:

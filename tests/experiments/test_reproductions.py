@@ -102,6 +102,7 @@ TINY: Mapping[str, Mapping[str, Any]] = {
         "epochs": [1],
         "weights": [10.0],
     },
+    "functions-optimisation": {"problems": ["Branin"], "evaluations": [8]},
     "methods": {
         "width": 1,
         "sizes": [60, 20],

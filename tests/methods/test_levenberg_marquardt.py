@@ -66,6 +66,15 @@ def test_the_end_is_a_mode_and_a_fixed_point_of_the_evidence(prior: osc.priors.P
     assert Balance.of(q).error == pytest.approx(len(X) - gamma, rel=1e-3)
 
 
+def test_the_noise_scale_is_kept_where_only_the_prior_is_tuned() -> None:
+    done = run(LevenbergMarquardt(network(2), osc.likelihoods.Gaussian(0.5), every=1, evidence="prior"), epochs=300)
+    q = done.posterior
+    assert len(done.history) < 300  # the fixed point of the precisions alone
+    assert float(q.likelihood.scale) == pytest.approx(0.5)
+    balance = Balance.of(q)
+    torch.testing.assert_close(balance.weighted, balance.gamma, rtol=1e-3, atol=1e-3)
+
+
 def test_the_objective_never_rises_where_nothing_is_tuned() -> None:
     y = (X.squeeze(1) > 0).long() + (X.squeeze(1) > 0.5).long()
     method = LevenbergMarquardt(network(outputs=3), osc.likelihoods.Categorical(), 0.1, evidence=False)
