@@ -401,6 +401,8 @@ def test_a_posterior_of_an_earlier_training_is_refused(run: Any, classifier: Pat
     assert run("train", *again) == 2
     assert "--overwrite" in capsys.readouterr().err
     assert run("train", *again, "--overwrite") == 0
+    assert not (tmp_path / "run" / "posterior.safetensors").exists(), "it was of the run that was replaced"
+    shutil.copy(classifier / "posterior.safetensors", tmp_path / "run")
     assert run("evaluate", "--posterior", tmp_path / "run" / "posterior.safetensors") == 2
     assert "trained again after" in capsys.readouterr().err
     assert run("fit", "--checkpoint", tmp_path / "run") == 0  # as the message says
