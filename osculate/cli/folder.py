@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from hashlib import sha256
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,8 @@ STARTS = (
     yaml.BlockMappingStartToken,
 )
 ENDS = yaml.FlowSequenceEndToken, yaml.FlowMappingEndToken, yaml.BlockEndToken
+#: Options that say what becomes of an earlier run; they do not describe one.
+WAYS = ("resume", "overwrite")
 #: The name of a saved posterior.
 POSTERIOR = "posterior.safetensors"
 
@@ -53,7 +56,7 @@ def write_section(path: Path, section: str, content: Mapping[str, Any], fresh: b
 
 def write_config(path: Path, command: str, *parts: Any) -> None:
     """Write the options of a run as YAML that ``--config`` reads, with a checksum."""
-    options = {name: value for part in parts for name, value in asdict(part).items()}
+    options = {name: value for part in parts for name, value in asdict(part).items() if name not in WAYS}
     text = yaml.safe_dump(plain(options), sort_keys=False, allow_unicode=True)
     write_text(path, f"# osculate {command} --config {path.name} repeats this run; sha256 {_checksum(text)}\n{text}")
 
@@ -99,6 +102,35 @@ def read_config(path: Path) -> dict[str, Any]:
             stacklevel=2,
         )
     return options
+
+
+def run_folder(
+    output: Path | None, usual: Path, mark: str, overwrite: bool = False, resume: bool | None = None
+) -> Path:
+    """The folder of a run: an earlier run in it is resumed or replaced only where this is asked for.
+
+    Args:
+        output: Folder that the user has named; a run in it is not touched otherwise.
+        usual: Folder where none is named; with a run in it, the next number is taken.
+        mark: File by which a run is known.
+        overwrite: True to replace it.
+        resume: True to go on with it; None for a command that has no such option.
+
+    Raises:
+        ValueError: there is a run that would be replaced, or both options are given.
+    """
+    folder = output or usual
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"--output {str(folder)!r} is a file: name a folder.")
+    if resume and overwrite:
+        raise ValueError("--resume goes on with a run, and --overwrite replaces it: leave one out.")
+    if resume or overwrite or not (folder / mark).is_file():
+        return folder
+    if output is None:
+        numbers = (folder.with_name(f"{folder.name}-{number}") for number in count(2))
+        return next(each for each in numbers if not (each / mark).is_file())
+    ways = "--overwrite to replace it" if resume is None else "--resume to go on with it, --overwrite to replace it"
+    raise ValueError(f"--output {folder} holds a run: pass {ways}, or another folder.")
 
 
 @contextmanager

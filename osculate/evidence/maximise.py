@@ -98,6 +98,11 @@ def maximise_evidence(
     0.1
     """
     q = as_gaussian(q, "maximise_evidence")
+    if hyperprior is not None and not callable(hyperprior):
+        raise TypeError(
+            "hyperprior must be a function of a prior, such as osc.evidence.PredCP.of(q, x, weight), "
+            f"got {hyperprior!r:.80}."
+        )
     if q.prior.curvature is not None:
         raise ValueError(
             f"the prior {q.prior!r} is given, and has no precisions that the evidence could choose. For another "
