@@ -187,8 +187,8 @@ class LevenbergMarquardt(FullBatch):
 
     Raises:
         TypeError: ``model`` is not a module, or ``prior`` is neither a number nor a prior.
-        ValueError: a precision is not positive, ``evidence`` is unknown, ``burn_in`` or ``every`` is out of range, there
-            is nothing to train, or dropout or batch normalisation is in training mode.
+        ValueError: a precision is not positive, ``evidence`` is unknown, ``burn_in`` or ``every`` is out of range,
+            there is nothing to train, or dropout or batch normalisation is in training mode.
 
     Cost: one Jacobian per step, its Gram matrix of size P or N·C, whichever is smaller, and a few factorisations of it.
 
