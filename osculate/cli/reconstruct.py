@@ -155,8 +155,8 @@ def _fitted(
         header = header_of(folder / NETWORK, metadata, HEADER) if HEADER in metadata else {}
         if header.get("digest") != _digest(given, data, prior):
             raise ValueError(
-                f"{str(folder / NETWORK)!r} was trained for other data or with other settings: pass --overwrite instead "
-                "of --resume to train anew, or choose another --output."
+                f"{str(folder / NETWORK)!r} was trained for other data or with other settings: pass --overwrite "
+                "instead of --resume to train anew, or choose another --output."
             )
         z, image = tensors.pop("input").to(data), tensors.pop("image").to(data)
         fill(network, tensors, folder / NETWORK)

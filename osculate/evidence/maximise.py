@@ -135,5 +135,6 @@ def at_own_parameters(
     """The search at the network's own parameters and its end, without warnings; see :func:`maximise_evidence`."""
     problem = Problem(q, noise)
     start, squares = problem.start(), problem.own_squares
-    start[: len(squares)].masked_fill_(squares == 0, log(LARGEST))  # groups of zeros have no maximum
+    zero = (squares == 0) & ~problem.unseen[: len(squares)]
+    start[: len(squares)].masked_fill_(zero, log(LARGEST))  # groups of zeros have no maximum
     return problem, ascend(problem, start, tolerance, max_steps)
