@@ -195,12 +195,12 @@ def claims(table: Table, budgets: Mapping[str, int]) -> Iterator[Claim]:
     worse = [
         name for name in budgets if table.mean(f"{name}: {LAPLACE}", DENSITY) < table.mean(f"{name}: {GP}", DENSITY)
     ]
-    each = {name: {way: table.mean(f"{name}: {way}", INSIDE) for way in (LAPLACE, GP)} for name in budgets}
+    inside = {name: {way: table.mean(f"{name}: {way}", INSIDE) for way in (LAPLACE, GP)} for name in budgets}
     yield Claim.judged(
         f"On each function, held-out values have at least the log density that a {GP} gives them",
         not worse,
         f"They have less on {', '.join(worse) or 'none'}. Share within one standard deviation, %, "
-        f"of which 68 are right: {listed(each, '.0f', '; ')}.",
+        f"of which 68 are right: {listed(inside, '.0f', '; ')}.",
     )
 
 
