@@ -25,7 +25,7 @@ from osculate.structures.blocks import Block, Correlated, Delta, Joint, Precisio
 from osculate.structures.blocks.hessian import add_hessian
 
 #: Derivative of the outputs, as a share of the largest, below which a parameter counts as without one.
-UNSEEN = 1e-15
+UNSEEN = 1e-12
 
 
 def _owners(spec: BlockSpec, space: ParameterSpace) -> Tensor:
@@ -141,8 +141,8 @@ class Curvature:
     def seen(self) -> Bool[Tensor, " P"]:
         """A mask of the parameters on which the data depend: those whose own curvature is not zero.
 
-        Zero is what is below the rounding of double precision, :data:`UNSEEN` of the largest derivative: behind a ReLU
-        that is off for all data, or a sigmoid at its limit. The data term is flat along such parameters.
+        Zero is what rounding in double precision leaves of it, below :data:`UNSEEN` of the largest derivative: behind a
+        ReLU that is off for all data, or a sigmoid at its limit. The data term is flat along such parameters.
         """
         sizes = torch.zeros(self.space.size, dtype=torch.double)
         for block in self.blocks:
