@@ -172,6 +172,12 @@ class Truth:
         """The sum of the sizes of its terms, to which its rounding is relative."""
         return float(self._log_densities(self.case.likelihood).abs().sum()) + len(self.case.y)
 
+    @cached_property
+    def sensitivity(self) -> float:
+        """The change of the log likelihood by a relative change of one in outputs and targets."""
+        y = targets(self.case.likelihood, self.case.y)
+        return float((self.scores().abs() * (self.data.f.abs() + y.abs().amax())).sum())
+
     def _log_densities(self, likelihood: Likelihood) -> Tensor:
         f = self.positions(self.data.f, self.data.shape)
         return log_density(likelihood, f, targets(likelihood, self.case.y))

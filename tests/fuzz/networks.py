@@ -30,6 +30,11 @@ class Net:
     inputs: Callable[[int], Inputs]
     output: str = "vector"
 
+    @property
+    def ill_conditioned(self) -> bool:
+        """True if normalisations of few numbers may lose most digits of single precision."""
+        return self.name == "normed" or self.name.startswith("zoo")
+
 
 class Few(nn.Module):
     """The first outputs of another network."""

@@ -20,6 +20,8 @@ from tests.fuzz.cases import Case
 from tests.fuzz.dense import Truth, kronecker_blocks, layout, squared_chain_rule, targets
 from tests.fuzz.integrals import by_link, log_marginal, probabilities
 
+#: Points of the link "mc", whose error falls at least as the inverse root of their number.
+MC_POINTS = osc.predictive.link.MonteCarlo().points
 #: Structures that hold every entry of G, and those whose precision is known up to the tolerance of its solves.
 EXACT, ESTIMATED = ("full", "dual", "low_rank", "matrix_free"), ("matrix_free",)
 
@@ -74,6 +76,13 @@ def inverse_error(case: Case, precision: Tensor) -> float:
     return rounding(case) + estimated + 30 * torch.finfo(case.dtype).eps * condition
 
 
+def estimate_error(case: Case, q: Gaussian) -> float:
+    """Six standard errors of a log determinant that is estimated: of the Hessian, which has no preconditioner."""
+    if case.structure.name not in ESTIMATED or case.kind != "hessian":
+        return 0.0
+    return 6 * float(q.precision.log_det_error()) + 0.1
+
+
 def run(case: Case) -> None:
     """Fit the case, compare its curvature, and what its operation does with it.
 
@@ -94,7 +103,8 @@ def fitted(case: Case, truth: Truth, q: Gaussian) -> Tensor:
     require(q.network.space.names == case.names, f"parameters {q.network.space.names}")
     require(q.num_data == len(case.y), f"N = {q.num_data}")
     apart = abs(float(q.likelihood.log_likelihood(q.fit.statistics)) - truth.log_likelihood)
-    require(apart <= limit * truth.log_likelihood_size, f"log likelihood off by {apart:.1e}")
+    bound = limit * truth.log_likelihood_size + 10 * torch.finfo(case.dtype).eps * truth.sensitivity
+    require(apart <= bound, f"log likelihood off by {apart:.1e}")
     agree(q.mean, truth.theta, limit, "mode")
     found, G = q.structure.dense().double(), truth.curvature
     scale = G.abs().max().clamp(min=1e-9)
@@ -123,6 +133,8 @@ def fitted(case: Case, truth: Truth, q: Gaussian) -> Tensor:
 def _whole(case: Case, truth: Truth) -> bool:
     """True if the settings of the structure keep every entry of G."""
     if case.structure.name == "dual":
+        if case.structure.passes > 1 and case.kind == "fisher":
+            return False  # the second pass has labels of its own
         return case.structure.points is None or case.structure.points >= len(case.y)
     if case.structure.name == "low_rank":
         return case.structure.rank >= min(len(truth.theta), truth.data.f.numel())
@@ -143,7 +155,9 @@ def _hessian(case: Case, truth: Truth, q: Gaussian, found: Tensor) -> Tensor:
     H, name, limit = truth.hessian, case.structure.name, rounding(case)
     if name == "matrix_free":
         agree(found, H, 10 * limit, "Hessian")
-        return H
+        root = truth.delta.sqrt()  # negative directions in units of the prior keep its precision
+        values, vectors = torch.linalg.eigh(H / root / root.unsqueeze(1))
+        return (vectors * values.clamp(min=0) @ vectors.T) * root * root.unsqueeze(1)
     if name in ("full", "block"):
         expected = torch.zeros_like(H)
         for block in q.structure.blocks:
@@ -208,7 +222,11 @@ def log_evidence(case: Case, truth: Truth, q: Gaussian, dense: Tensor) -> None:
     precision = truth.precision(dense)
     error = inverse_error(case, precision)
     expected, found = truth.evidence(dense), osc.log_evidence(q)
-    require((found - expected).abs() <= error * (len(dense) + abs(float(expected))), f"{found} is not {expected}")
+    slack = estimate_error(case, q)
+    bound = error * (len(dense) + abs(float(expected))) + slack
+    require((found - expected).abs() <= bound, f"{found} is not {expected}")
+    if slack:
+        return
     agree(q.log_det(), precision.logdet(), max(error, 1e-6) + error * len(dense), "log determinant")
 
 
@@ -232,7 +250,8 @@ def algebra(case: Case, truth: Truth, q: Gaussian, dense: Tensor) -> None:
     apart = 0.1 * v[0]
     expected = 0.5 * (precision.logdet() - apart @ precision @ apart - len(v[0]) * log(2 * pi))
     found = q.log_prob(q.mean + apart.to(case.dtype))
-    require((found - expected).abs() <= error * (100 + abs(float(expected))), f"log q(θ): {found} is not {expected}")
+    bound = error * (100 + abs(float(expected))) + estimate_error(case, q)
+    require((found - expected).abs() <= bound, f"log q(θ): {found} is not {expected}")
 
 
 @operation(6)
@@ -302,7 +321,17 @@ def predict(case: Case, truth: Truth, q: Gaussian, dense: Tensor) -> None:
     at = targets(likelihood, found.log_prob(given).double())
     expected = log_marginal(likelihood, mean, local, y.double())
     apart = (at - expected).abs()
-    require((apart <= error * (1 + expected.abs()) + 1e-4).all(), f"log predictive off by {float(apart.max()):.1e}")
+    bound = error * (1 + expected.abs()) + integration_error(likelihood, deviation)
+    require((apart <= bound).all(), f"log predictive off by {float(apart.max()):.1e}")
+
+
+def integration_error(likelihood: Any, deviation: float) -> float:
+    """The error of log probabilities that the documentation states, for this largest standard deviation of f."""
+    if isinstance(likelihood, osc.likelihoods.Poisson):
+        return 2e-7 if deviation <= 2 else 2e-6 if deviation <= 3 else 4e-4
+    if isinstance(likelihood, osc.likelihoods.ContinuousBernoulli):
+        return 1e-6
+    return 1e-4 if isinstance(likelihood, osc.likelihoods.HeteroscedasticGaussian) else 1e-5
 
 
 def _drawn(case: Case, truth: Truth) -> Tensor:
@@ -322,7 +351,7 @@ def _probabilities(link: Any, found: Tensor, mean: Tensor, local: Tensor, error:
     truth = probabilities(mean.flatten(0, 1), local.flatten(0, 1)).reshape(mean.shape)
     apart = float((found - truth).abs().max())
     one = mean.shape[-1] == 1
-    bounds = {"mc": 0.03, "probit": 0.02 if one else 1.0, "mean_field": 1.0, "bridge": 1.0}
+    bounds = {"mc": MC_POINTS**-0.5, "probit": 0.02 if one else 1.0, "mean_field": 1.0, "bridge": 1.0}
     require(apart <= bounds[link] + error, f"link {link} is {apart:.3f} from the integral")
 
 
@@ -367,6 +396,8 @@ def predict_jointly(case: Case, truth: Truth, q: Gaussian, dense: Tensor) -> Non
 def maximise_evidence(case: Case, truth: Truth, q: Gaussian, dense: Tensor) -> None:
     """It never lowers the evidence, and ends where γ = δ‖θ − μ‖² within its tolerance, or at a boundary."""
     best = osc.maximise_evidence(q, noise=False)
+    if case.kind == "hessian" and case.structure.name in ESTIMATED:
+        return  # directions are negative relative to the prior, and change with it
     require(best.network is q.network, "the network is kept")
     delta = best.prior.vector(q.network.space).double()
     before, after = truth.evidence(dense), truth.evidence(dense, delta)
@@ -430,7 +461,8 @@ def replaced(case: Case, truth: Truth, q: Gaussian, dense: Tensor) -> None:
     fits = truth.log_likelihood if noise is None else float(truth.log_likelihood_at(changes["likelihood"]))
     expected = fits / 0.5 + 0.5 * float((delta.log() - delta * apart**2).sum()) - 0.5 * float(precision.logdet())
     found = float(osc.log_evidence(other))
-    require(abs(found - expected) <= error * (len(dense) + abs(expected)), f"{found} is not {expected} after a change")
+    bound = error * (len(dense) + abs(expected)) + estimate_error(case, other)
+    require(abs(found - expected) <= bound, f"{found} is not {expected} after a change")
 
 
 @operation(4)
@@ -468,6 +500,9 @@ def shards(case: Case, truth: Truth, q: Gaussian, dense: Tensor) -> None:
         return
     approximate = case.structure.name == "low_rank" and not _whole(case, truth)
     limit = 1e-5 if case.structure.name == "low_rank" else 10 * rounding(case)
+    if case.kind == "hessian":  # only matrix_free adds these, with all their directions
+        agree(both.structure.dense(), truth.hessian, limit, "sum of two Hessians")
+        return
     if not approximate:
         agree(both.structure.dense(), dense, limit, "sum of two fits")
     precision = truth.precision(both.structure.dense().double() if approximate else dense)
@@ -488,7 +523,8 @@ def sequential(case: Case, truth: Truth, q: Gaussian, dense: Tensor) -> None:
     require(second.num_data == len(case.y) - half, f"N = {second.num_data}")
     eye = torch.eye(len(dense), dtype=case.dtype)
     found = second.precision.multiply(eye).double()
-    agree(found, found.T, 100 * rounding(case), "symmetric precision")
+    deflated = case.structure.name in ESTIMATED and case.kind == "hessian"  # by Lanczos, to its tolerance
+    agree(found, found.T, 1e-3 if deflated else 100 * rounding(case), "symmetric precision")
     lossy = case.structure.name in ("kron", "low_rank") or case.kind in ("fisher", "hessian")
     if not lossy and not getattr(case.structure, "points", None):
         agree(found, dense + truth.delta.diag(), 100 * rounding(case), "posterior after a posterior")
@@ -569,7 +605,7 @@ def ways(case: Case, truth: Truth, q: Gaussian, dense: Tensor) -> None:
 
 #: Changes that must be refused, by name.
 SPOILS: dict[str, Callable[[Case, Gaussian], Any]] = {
-    "nan input": lambda c, q: osc.predict(q, _with_nan(c.cast(c.new))),
+    "nan input": lambda c, q: osc.predict(q, _without_numbers(c.cast(c.new))),
     "nan target": lambda c, q: c.fit((c.cast(c.x), torch.full(c.y.shape, float("nan"), dtype=c.dtype))),
     "wrong shape": lambda c, q: c.fit((c.cast(c.x), c.cast(c.y).unsqueeze(-1).repeat_interleave(2, -1))),
     "fewer targets": lambda c, q: c.fit((c.cast(c.x), c.cast(c.y)[:0])),
@@ -590,10 +626,10 @@ SPOILS: dict[str, Callable[[Case, Gaussian], Any]] = {
 }
 
 
-def _with_nan(x: Any) -> Any:
-    if not isinstance(x, Tensor) or not x.is_floating_point():
-        raise ValueError("these inputs cannot hold NaN.")
-    return x * float("nan")
+def _without_numbers(x: Any) -> Any:
+    """NaN in every real-valued tensor, or no inputs at all where there is none."""
+    real = isinstance(x, Tensor) and x.is_floating_point()
+    return x * float("nan") if real else take(x, slice(0))
 
 
 @operation(4)
