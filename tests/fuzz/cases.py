@@ -62,7 +62,7 @@ class Case:
     temperature: float
     subset: tuple[str, ...] | None
     dtype: torch.dtype
-    memory: int | None
+    memory: int | str | None
     operation: str
     draw: Random = field(repr=False)
 
@@ -149,7 +149,7 @@ def random_case(seed: int, operations: Mapping[str, int]) -> Case:
     structure = random_structure(draw)
     if structure.name in ("kron", "ekfac") and family == "diagonal" and draw.random() < 0.9:
         family = "layerwise"  # most of these are refused
-    memory = draw.choices([None, 20_000, "1MB"], [5, 1, 1])[0]
+    memory = draw.choices([None, 5_000, "1MB"], [5, 2, 1])[0]
     kinds = {"ggn": 16, "empirical_fisher": 2, "fisher": 2, "hessian": 1}
     kind = draw.choices(list(kinds), list(kinds.values()))[0]
     if kind == "hessian" and sum(p.numel() for p in net.module.parameters()) > LARGEST_HESSIAN:
@@ -186,7 +186,9 @@ def random_likelihood(draw: Random, output: str, shape: tuple[int, ...]) -> Like
     scale = draw.choice([0.3, 1.0, 2.5])
     options: list[Any] = [
         lambda: all_of.Gaussian(scale),
-        lambda: all_of.Gaussian(torch.tensor([draw.uniform(0.3, 2.0) for _ in range(torch.Size(shape).numel())]).double().reshape(shape)),
+        lambda: all_of.Gaussian(
+            torch.tensor([draw.uniform(0.3, 2.0) for _ in range(torch.Size(shape).numel())]).double().reshape(shape)
+        ),
         lambda: all_of.Bernoulli(grey=draw.random() < 0.3),
         all_of.ContinuousBernoulli,
         all_of.Poisson,
@@ -222,7 +224,12 @@ def random_structure(draw: Random) -> Structure:
     options: dict[str, list[Any]] = {
         "kron": [kind.Kron, lambda: kind.Kron(dense_limit=3), lambda: kind.Kron(sharing="reduce")],
         "low_rank": [kind.LowRank, kind.LowRank, lambda: kind.LowRank(rank=2, oversampling=3)],
-        "dual": [kind.Dual, kind.Dual, lambda: kind.Dual(points=2), lambda: kind.Dual(points=2, approximation="subset")],
+        "dual": [
+            kind.Dual,
+            kind.Dual,
+            lambda: kind.Dual(points=2),
+            lambda: kind.Dual(points=2, approximation="subset"),
+        ],
         "mixed_diag": [lambda: kind.MixedDiag(decoder="exact"), kind.MixedDiag],
     }
     return draw.choice(options.get(name, [kind.REGISTRY[name]]))()

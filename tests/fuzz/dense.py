@@ -132,7 +132,9 @@ class Truth:
     def delta(self) -> Tensor:
         """The prior precision of each parameter."""
         values = self.case.precisions
-        return torch.cat([values[n].expand(self.case.net.module.get_parameter(n).shape).reshape(-1) for n in self.sizes])
+        return torch.cat(
+            [values[n].expand(self.case.net.module.get_parameter(n).shape).reshape(-1) for n in self.sizes]
+        )
 
     def at(self, x: Inputs) -> Data:
         """The network at some inputs."""
@@ -319,7 +321,9 @@ def _unfolded(layer: nn.Module, x: Tensor, g: Tensor) -> tuple[Tensor, Tensor] |
         return x.reshape(len(x), -1, x.shape[-1]), g.reshape(*g.shape[:2], -1, g.shape[-1])
     if layer.groups != 1 or isinstance(layer.padding, str):
         return None
-    kernel, stride, padding, dilation = (tuple(v) for v in (layer.kernel_size, layer.stride, layer.padding, layer.dilation))
+    kernel, stride, padding, dilation = (
+        tuple(v) for v in (layer.kernel_size, layer.stride, layer.padding, layer.dilation)
+    )
     if isinstance(layer, nn.Conv1d):
         x, kernel, stride, padding, dilation = x.unsqueeze(2), (1, *kernel), (1, *stride), (0, *padding), (1, *dilation)
     return F.unfold(x, kernel, dilation, padding, stride).mT, g.flatten(3).mT

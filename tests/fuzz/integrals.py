@@ -1,4 +1,4 @@
-"""Predictives by integrals in float64: sums over many points of the function values, without the nodes of the package."""
+"""Predictives by integrals in float64: sums over many function values, without the nodes of the package."""
 
 from math import log, pi
 

@@ -10,6 +10,7 @@ from tests.fuzz.operations import OPERATIONS, Wrong, run
 PACKAGE = str(Path(osculate.__file__).parent)
 WEIGHTS = {name: weight for name, (_, weight) in OPERATIONS.items()}
 AGREES, REFUSED, WRONG, RAW = "agrees", "refused", "wrong", "raw exception"
+FAILURES = (WRONG, RAW)
 #: Errors by which the package refuses.
 SENTENCES = (ValueError, TypeError, RuntimeError)
 
