@@ -245,11 +245,16 @@ class Truth:
             parameter.requires_grad_(name in self.sizes)
         return reference.hessian(module, self.case.likelihood, self.case.x, self.case.y)
 
-    def evidence(self, curvature: Tensor, delta: Tensor | None = None, noise: Any = None) -> Tensor:
+    def apart(self, seen: Tensor) -> Tensor:
+        """θ − μ of the parameters that the data see, and zero for the others, over which the evidence integrates."""
+        return (self.theta - self.case.centre) * seen
+
+    def evidence(self, curvature: Tensor, seen: Tensor, delta: Tensor | None = None, noise: Any = None) -> Tensor:
         """The Laplace evidence for a curvature, differentiable.
 
         Args:
             curvature: G, at the noise of the case.
+            seen: A mask of the parameters that the data see.
             delta: Prior precisions; by default those of the case.
             noise: Factor on the noise scale of a Gaussian likelihood.
         """
@@ -262,7 +267,7 @@ class Truth:
             square = ((targets(case.likelihood, case.y) - f) / scale.reshape(-1)) ** 2
             fits = -0.5 * (square + 2 * scale.reshape(-1).log() + log(2 * pi)).sum()
             factor = 1 / noise**2
-        apart = self.theta - case.centre
+        apart = self.apart(seen)
         precision = factor / case.temperature * curvature + delta.diag()
         prior = 0.5 * (delta.log() - log(2 * pi) - delta * apart**2).sum()
         return fits / case.temperature + prior + 0.5 * len(delta) * log(2 * pi) - 0.5 * precision.logdet()

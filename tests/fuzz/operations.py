@@ -27,6 +27,9 @@ SAMPLED = 2e-3
 #: Structures that hold every entry of G, and those whose precision is known up to the tolerance of its solves.
 EXACT, ESTIMATED = ("full", "dual", "low_rank", "matrix_free"), ("matrix_free",)
 
+#: Share of the largest derivative below which one may be the rounding of zero.
+ZERO = {torch.double: 1e-10, torch.float: 1e-3}
+
 Operation = Callable[[Case, Truth, Gaussian, Tensor], None]
 #: The operations by name, with the weight by which a case draws them.
 OPERATIONS: dict[str, tuple[Operation, int]] = {}
@@ -76,6 +79,17 @@ def inverse_error(case: Case, precision: Tensor) -> float:
     condition = float(values.max() / values.min().clamp(min=1e-30))
     estimated = 2e-3 if case.structure.name in ESTIMATED else 0.0
     return rounding(case) + estimated + 30 * torch.finfo(case.dtype).eps * condition
+
+
+def seen_by(case: Case, truth: Truth, q: Gaussian, dense: Tensor) -> Tensor:
+    """A mask of the parameters with curvature, up to those whose curvature is zero but for rounding."""
+    if case.kind == "hessian":
+        return torch.ones(len(dense), dtype=torch.bool)
+    exact = truth.curvature if case.structure.name == "low_rank" else dense  # it keeps the rows of the whole matrix
+    size = exact.diagonal().clamp(min=0).sqrt()
+    rounded = (size > 0) & (size < ZERO[case.dtype] * size.max())
+    require(((q.seen == (size > 0)) | rounded).all(), "parameters that the data see")
+    return q.seen
 
 
 def estimate_error(case: Case, q: Gaussian) -> float:
@@ -223,7 +237,7 @@ def log_evidence(case: Case, truth: Truth, q: Gaussian, dense: Tensor) -> None:
     """With every constant."""
     precision = truth.precision(dense)
     error = inverse_error(case, precision)
-    expected, found = truth.evidence(dense), osc.log_evidence(q)
+    expected, found = truth.evidence(dense, seen_by(case, truth, q, dense)), osc.log_evidence(q)
     slack = estimate_error(case, q)
     bound = error * (len(dense) + abs(float(expected))) + slack
     require((found - expected).abs() <= bound, f"{found} is not {expected}")
@@ -422,13 +436,14 @@ def maximise_evidence(case: Case, truth: Truth, q: Gaussian, dense: Tensor) -> N
         return  # directions are negative relative to the prior, and change with it
     require(best.network is q.network, "the network is kept")
     delta = best.prior.vector(q.network.space).double()
-    before, after = truth.evidence(dense), truth.evidence(dense, delta)
+    seen = seen_by(case, truth, q, dense)
+    before, after = truth.evidence(dense, seen), truth.evidence(dense, seen, delta)
     if case.structure.name in ESTIMATED or case.dtype == torch.float:
         require(after >= before - 0.05 * (1 + before.abs()), f"evidence fell from {before:.4f} to {after:.4f}")
         return
     require(after >= before - 1e-4, f"evidence fell from {before:.4f} to {after:.4f}")
     inverse = (dense / case.temperature + delta.diag()).inverse()
-    squares = (truth.theta - case.centre).square()
+    squares = truth.apart(seen).square()
     gamma, cost = 1 - delta * inverse.diagonal(), delta * squares
     names = q.prior.members(q.network.space)
     groups = torch.arange(len(names)) if case.family == "diagonal" else torch.cat(
@@ -455,7 +470,9 @@ def gradients(case: Case, truth: Truth, q: Gaussian, dense: Tensor) -> None:
     leaf, other = values.detach().double().requires_grad_(), torch.ones((), dtype=torch.double, requires_grad=True)
     sizes = torch.tensor(list(truth.sizes.values()))
     delta = leaf.repeat_interleave(sizes) if case.family == "layerwise" else leaf.expand(len(dense))
-    expected = torch.autograd.grad(truth.evidence(dense, delta, other if noisy else None), [leaf, other][: 1 + noisy])
+    seen = seen_by(case, truth, q, dense)
+    value = truth.evidence(dense, seen, delta, other if noisy else None)
+    expected = torch.autograd.grad(value, [leaf, other][: 1 + noisy])
     error = 10 * inverse_error(case, truth.precision(dense)) + (0.1 if case.structure.name in ESTIMATED else 0)
     for name, one, two in zip(("precisions", "noise"), found, expected, strict=False):
         size = float(two.abs().max()) + len(dense)
@@ -478,8 +495,7 @@ def replaced(case: Case, truth: Truth, q: Gaussian, dense: Tensor) -> None:
     error = 10 * inverse_error(case, precision)
     v = torch.ones(len(dense), dtype=torch.double)
     agree(other.precision.solve(v.to(case.dtype)), precision.inverse() @ v, error, "Λ⁻¹ v after a change")
-    apart = truth.theta - case.centre
-    delta = 3 * truth.delta
+    apart, delta = truth.apart(seen_by(case, truth, q, dense)), 3 * truth.delta
     fits = truth.log_likelihood if noise is None else float(truth.log_likelihood_at(changes["likelihood"]))
     expected = fits / 0.5 + 0.5 * float((delta.log() - delta * apart**2).sum()) - 0.5 * float(precision.logdet())
     found = float(osc.log_evidence(other))
@@ -529,7 +545,8 @@ def shards(case: Case, truth: Truth, q: Gaussian, dense: Tensor) -> None:
         agree(both.structure.dense(), dense, limit, "sum of two fits")
     precision = truth.precision(both.structure.dense().double() if approximate else dense)
     error = inverse_error(case, precision)
-    expected = truth.evidence(both.structure.dense().double() if approximate else dense)
+    seen = seen_by(case, truth, both, dense)
+    expected = truth.evidence(both.structure.dense().double() if approximate else dense, seen)
     found = osc.log_evidence(both)
     require(
         (found - expected).abs() <= error * (len(dense) + abs(float(expected))) + 1e-6, f"{found} is not {expected}"
