@@ -107,7 +107,7 @@ def call(module: nn.Module, x: Any, theta: Mapping[str, Tensor] | None = None) -
     """
     positional, named = arguments(x, module)
     try:
-        f = module(*positional, **named) if theta is None else functional_call(module, dict(theta), positional, named)
+        f = module(*positional, **named) if theta is None else called_at(module, theta, positional, named)
     except (RuntimeError, ValueError):
         require_type(x, next((p.dtype for p in module.parameters() if p.is_floating_point()), None))
         raise
@@ -124,7 +124,23 @@ def drawn_outputs(
     """
     if not getattr(module, "draws_codes", False):
         return call(module, x, theta), 0.0
-    return module(draw=x) if theta is None else functional_call(module, dict(theta), (), {"draw": x})
+    return module(draw=x) if theta is None else called_at(module, theta, (), {"draw": x})
+
+
+def called_at(module: nn.Module, theta: Mapping[str, Tensor], positional: tuple, named: Mapping[str, Any]) -> Any:
+    """What a module returns at other parameters, given by the names of ``named_parameters()``.
+
+    Parameters that layers share change in all of them. A layer with several names is changed once: torch itself would
+    not put back its own parameters.
+    """
+    names: dict[int, str] = {}  # the first name of each parameter
+    values = dict(theta)
+    for path, layer in module.named_modules():
+        for attribute, parameter in layer.named_parameters(prefix=path, recurse=False):
+            first = names.setdefault(id(parameter), attribute)
+            if first in theta:
+                values[attribute] = theta[first]
+    return functional_call(module, values, positional, dict(named), tie_weights=False)
 
 
 def output_of(f: Any, x: Any) -> Tensor:

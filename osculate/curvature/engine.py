@@ -93,8 +93,7 @@ class Observation:
 
         plan = self.plan.for_structure(by_factors, row_size)
         every = pieces(self.network, plan, x, columns, self.kind.expected(plan.outputs), self.memory)
-        counted = self.likelihood.counted(y)
-        if counted is None or bool(counted.all()):
+        if self.likelihood.counted(y) is None:
             yield from every
             return
         for piece in every:

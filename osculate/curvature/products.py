@@ -132,9 +132,9 @@ def hessian_product(
             for rows in vectors:
                 directions = network.space.unflatten(v[rows].detach().to(network.dtype))
                 total[rows] += derivative(slopes, inputs, directions).to(total.dtype)
-    difference = total[0] @ v[-1] - total[-1] @ v[0]
-    scale = total[0].norm() * v[-1].norm() + total[-1].norm() * v[0].norm()
-    if bool(difference.abs() > min(0.1, 1e3 * torch.finfo(network.dtype).eps) * scale):
+    difference = total @ v[-1] - v @ total[-1]  # for each direction: a wrong derivative need not show in all of them
+    scale = total.norm(dim=1) * v[-1].norm() + total[-1].norm() * v.norm(dim=1)
+    if bool((difference.abs() > min(0.1, 1e3 * torch.finfo(network.dtype).eps) * scale).any()):
         raise RuntimeError(
             "the second derivatives that torch computes for this network are not symmetric, so one of its operations "
             "has a wrong one (the fused weight normalisation of torch 2.13 does). Use curvature='ggn', which needs "

@@ -138,7 +138,7 @@ class Gaussian(Elementwise):
     def curvature_scale(self, reference: Likelihood) -> Float[Tensor, ""] | float:
         if not isinstance(reference, Gaussian) or differences(reference, self, apart_from=("scale",)):
             return super().curvature_scale(reference)
-        ratio = (torch.as_tensor(reference.scale) / torch.as_tensor(self.scale)) ** 2
+        ratio = (_exact(reference.scale) / _exact(self.scale)) ** 2
         if ratio.numel() > 1 and not torch.allclose(ratio, ratio.reshape(-1)[0].expand_as(ratio), rtol=1e-4):
             raise ValueError(
                 "the curvature was taken with noise scales in other proportions "
@@ -160,6 +160,11 @@ class Gaussian(Elementwise):
         errors = statistics["squared_error"].double().cpu()
         data = statistics["count"].double().cpu() * len(errors)
         return data, (errors / self._scales_of(errors).square()).sum()
+
+
+def _exact(scale: float | Tensor) -> Tensor:
+    """A scale as a tensor, a number in double precision."""
+    return scale if isinstance(scale, Tensor) else torch.tensor(scale, dtype=torch.double)
 
 
 def require_scale(scale: float | Tensor) -> None:

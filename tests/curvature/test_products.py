@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import weight_norm
 
 import osculate as osc
 from osculate.curvature import products, reference
@@ -72,6 +73,13 @@ def test_second_derivatives_that_torch_gets_wrong_are_refused(net: str) -> None:
     _, network, x, y, likelihood = problem(net)
     with pytest.raises(RuntimeError, match=says("not symmetric", "weight normalisation", "curvature='ggn'")):
         products.hessian_product(network, likelihood, x, y, directions(network))
+
+
+def test_wrong_second_derivatives_are_refused_where_the_first_parameter_has_a_right_one() -> None:
+    model = nn.Sequential(weight_norm(nn.Linear(2, 2)), nn.Tanh(), nn.Linear(2, 1)).double()
+    data = torch.randn(6, 2).double(), torch.ones(6, 1).double()
+    with pytest.raises(RuntimeError, match=says("not symmetric", "curvature='ggn'")):
+        osc.laplace(model, osc.likelihoods.Bernoulli(), data, structure="full", curvature="hessian", prior=1.0)
 
 
 @pytest.mark.parametrize("net", [net for net in VECTORS if net not in WRONG])

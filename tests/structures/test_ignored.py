@@ -24,3 +24,17 @@ def test_padding_changes_nothing(structure: str, curvature: str, table: bool) ->
     plain, ignoring = (osc.laplace(network, likelihood, data, **options, refine=False) for data in ((x, y), padded))
     torch.testing.assert_close(ignoring.structure.dense(), plain.structure.dense())
     torch.testing.assert_close(osc.log_evidence(ignoring), osc.log_evidence(plain))
+
+
+@pytest.mark.parametrize("structure", ["kron", "ekfac"])
+def test_positions_are_counted_alike_in_batches_with_ignored_targets_and_without(structure: str) -> None:
+    """A dead unit leaves columns of zeros, which are no mark of an ignored target."""
+    network = nn.Sequential(nn.Linear(2, 1), nn.ReLU(), nn.Linear(1, 3)).double()
+    nn.init.ones_(network[0].weight)
+    x = torch.tensor([[1.0, 2.0], [-3.0, -1.0], [2.0, 1.0], [1.0, 1.0]], dtype=torch.double)
+    y = torch.tensor([0, 1, 2, IGNORED])
+    likelihood = osc.likelihoods.Categorical(ignore_index=IGNORED)
+    options = {"structure": structure, "prior": 1.0, "refine": False}
+    whole = osc.laplace(network, likelihood, (x, y), **options)
+    parts = osc.laplace(network, likelihood, [(x[:3], y[:3]), (x[3:], y[3:])], **options)
+    torch.testing.assert_close(parts.structure.dense(), whole.structure.dense())

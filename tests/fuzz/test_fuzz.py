@@ -1,0 +1,60 @@
+"""Random cases agree with the dense truth or are refused in a sentence, and notice seeded mistakes."""
+
+from collections import Counter
+
+import pytest
+
+import osculate as osc
+from tests.fuzz.__main__ import CHECKED, fails, line
+from tests.fuzz.cases import random_case
+from tests.fuzz.mutants import MUTANTS, caught
+from tests.fuzz.operations import OPERATIONS
+from tests.fuzz.outcomes import AGREES, FAILURES, WEIGHTS, outcome
+
+#: Cases of one test.
+CHUNK = 50
+#: Mistakes that the first cases notice.
+QUICK = ("stale decomposition", "wrong sign in the root of class probabilities")
+
+
+def check(seeds: range) -> Counter:
+    """Outcomes of some cases, none of which fails."""
+    found = [outcome(seed) for seed in seeds]
+    failed = [line(case, what, said) for case, what, said in found if what in FAILURES]
+    assert not failed, "\n".join(failed)
+    return Counter(what for _, what, _ in found)
+
+
+def test_a_few_cases() -> None:
+    check(range(CHECKED, CHECKED + 8))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("start", range(0, CHECKED, CHUNK))
+def test_cases_agree_with_the_dense_truth(start: int) -> None:
+    outcomes = check(range(start, start + CHUNK))
+    assert outcomes[AGREES] >= 0.7 * CHUNK, outcomes  # the others are refused
+
+
+def test_a_seed_makes_the_same_case_each_time() -> None:
+    assert str(random_case(7, WEIGHTS)) == str(random_case(7, WEIGHTS))
+
+
+def test_the_cases_of_make_check_reach_every_operation_likelihood_and_structure() -> None:
+    cases = [random_case(seed, WEIGHTS) for seed in range(CHECKED)]
+    assert {case.operation for case in cases} == set(OPERATIONS)
+    assert {type(case.likelihood) for case in cases} == set(osc.likelihoods.REGISTRY.values())
+    assert {case.structure.name for case in cases} == set(osc.structures.REGISTRY)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", QUICK)
+def test_a_seeded_mistake_is_noticed(name: str) -> None:
+    (mutant,) = (mutant for mutant in MUTANTS if mutant.name == name)
+    assert caught(mutant, range(CHECKED), fails, enough=1)
+
+
+@pytest.mark.release
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_every_seeded_mistake_is_noticed(mutant: object) -> None:
+    assert caught(mutant, range(CHECKED), fails, enough=1)
