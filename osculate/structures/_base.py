@@ -25,7 +25,7 @@ from osculate.structures.blocks import Block, Correlated, Delta, Joint, Precisio
 from osculate.structures.blocks.hessian import add_hessian
 
 #: Derivative of the outputs, as a share of the largest, below which a parameter counts as without one.
-UNSEEN = 1e-12
+UNSEEN = 1e-10
 
 
 def _owners(spec: BlockSpec, space: ParameterSpace) -> Tensor:

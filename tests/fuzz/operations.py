@@ -28,7 +28,7 @@ SAMPLED = 2e-3
 EXACT, ESTIMATED = ("full", "dual", "low_rank", "matrix_free"), ("matrix_free",)
 
 #: Share of the largest derivative below which one may be the rounding of zero.
-ZERO = {torch.double: 1e-10, torch.float: 1e-3}
+ZERO = {torch.double: 1e-7, torch.float: 1e-3}
 
 Operation = Callable[[Case, Truth, Gaussian, Tensor], None]
 #: The operations by name, with the weight by which a case draws them.
