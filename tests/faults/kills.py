@@ -63,7 +63,8 @@ JOBS = {
     ),
     "experiment": Job(
         ("experiments", "vl-figure1", "--seeds", "2", "--json", "{run}/record.json", "--no-progress")
-        + ("--settings.temperatures", "[0.1, 1.0]", "--settings.fit.epochs", "3"),
+        + ("--settings.temperatures", "[0.1, 1.0]", "--settings.fit", "{epochs: 2}", "--settings.task")
+        + ("{data: digits, network: cnn, train_size: 100, validation_size: 50, test_size: 50}",),
         (),
         ("record.json",),
     ),
