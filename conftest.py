@@ -21,9 +21,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True)
 def seed() -> int:
-    """The same random numbers in every test, whatever ran before it."""
+    """The same random numbers and checks in every test, whatever ran before it."""
     torch.manual_seed(0)
     np.random.seed(0)  # scikit-learn and Lightning fall back on it
+    torch.distributions.Distribution.set_default_validate_args(True)  # torch.compile turns them off
     return 0
 
 

@@ -1,7 +1,8 @@
 """Tables and figures of the documents, measured again: one experiment per file, one record per experiment.
 
 ``python -m experiments --list`` shows all of them, ``python -m experiments ID`` runs one, and RESULTS.md sums up the
-records in ``results/``. There is a folder per document, and ``methods`` for comparisons across documents.
+records in ``results/``. There is a folder per document, ``methods`` for comparisons across documents, and
+``functions`` for tasks of posteriors over functions.
 
 To add an experiment, write ``experiments/<folder>/<name>.py`` after the model of ``linlap/em.py``, with
 

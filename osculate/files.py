@@ -36,11 +36,7 @@ def written_aside(path: Path) -> Iterator[Path]:
         path.parent.mkdir(parents=True, exist_ok=True)
         remove_leftovers(path)
         yield aside
-        aside.chmod(0o666 & ~_mask())
-        _to_disk(aside)
-        os.replace(aside, path)
-        if os.name != "nt":
-            _to_disk(path.parent)
+        put(aside, path)
     except Exception as error:
         code = _fault(error, path.parent)
         if code is None:
@@ -50,6 +46,15 @@ def written_aside(path: Path) -> Iterator[Path]:
     finally:
         with suppress(OSError):
             aside.unlink(missing_ok=True)
+
+
+def put(aside: Path, path: Path) -> None:
+    """Let a complete file take the place of another, once it is on the disk, with the permissions of the mask."""
+    aside.chmod(0o666 & ~_mask())
+    _to_disk(aside)
+    os.replace(aside, path)
+    if os.name != "nt":
+        _to_disk(path.parent)
 
 
 def beside(path: Path) -> Path:

@@ -52,6 +52,8 @@ KINDS: dict[str, type[posteriors.Posterior]] = {
 }
 #: The fields of a plan that give its memory.
 SIZES = ("floats", "factored", "inputs", "outputs")
+#: Numbers of axes of the sums of likelihoods.
+AXES = {"log_likelihood": 0, "squared_error": 1, "count": 0}
 #: First parts of the names of tensors without NaN and infinity.
 FINITE = ("curvature", "statistics", "prior", "earlier", "earlier_prior", "offset")
 #: What the header of every posterior has, and that of a Gaussian.
@@ -273,6 +275,8 @@ def _rebuild_gaussian(
     curvature = curvature.with_tensors(state)
     fit_likelihood = _restore(header["fit_likelihood"], likelihoods.REGISTRY, "likelihood", tensors)
     statistics = _part(tensors, "statistics")
+    for name, value in statistics.items():
+        require(value.ndim == AXES.get(name), path, f"the statistics {name!r} have shape {tuple(value.shape)}")
     fit = posteriors.Fit(curvature, fit_likelihood, statistics, header["num_data"], plan, network, header["kind"])
     likelihood: Likelihood = _restore(header["likelihood"], likelihoods.REGISTRY, "likelihood", tensors)
     made = lookup("prior", header["prior"], priors.REGISTRY)

@@ -93,7 +93,7 @@ for claim in record.findings.claims:
 # * The surrogate passes through the data, and its error bars grow away from them. With few
 #   evaluations they are often too narrow, as the evidence of the linear model does without
 #   whole layers.
-# * The verdicts above say where it is worse than a Gaussian process, and each fit costs
-#   several times as much.
+# * The verdicts above say where it is worse than a Gaussian process. In few dimensions each
+#   evaluation costs two to four times as much, in twenty about half.
 # * Values are taken to be without noise; `LaplaceModel.fitted(…, noise=None)` learns it, which
 #   takes more than a handful of evaluations.

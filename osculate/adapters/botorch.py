@@ -34,8 +34,8 @@ TRAINED, SHARP = 1e-2, 1e-3
 class OnCircles(nn.Module):
     r"""Each coordinate of the unit cube on half a circle: x ↦ (cos πx_1, …, cos πx_d, sin πx_1, …, sin πx_d).
 
-    All points then have the same distance from the origin, so that under a prior that is invariant to rotations a
-    network is as uncertain at a corner as at the centre, where it would be most certain otherwise.
+    Products of two points are Σ_i cos π(x_i − x′_i): under a prior that is invariant to rotations a function has the
+    same variance everywhere, and its covariances depend on differences of coordinates alone.
 
     >>> OnCircles()(torch.tensor([[0.0, 0.5]])).abs().round()
     tensor([[1., 0., 0., 1.]])
@@ -98,9 +98,9 @@ class LaplaceModel(Model):
     ) -> "LaplaceModel":
         """Train a small network on standardised values, with its precisions, and wrap its posterior.
 
-        The precisions are those of largest evidence of the network's linear model, from the network's own as a start:
-        those of the network itself make error bars between few data too wide to find an optimum. They may be too
-        narrow instead, most of all with fewer than about ten data.
+        The precisions are those of largest evidence of the network's linear model, from the network's own as a start.
+        With the network's own, error bars are wider, and searches of test functions mostly ended farther from the
+        optimum. They may be too narrow instead, most of all with fewer than about twenty data.
 
         Args:
             X: Points (N, d), in the unit cube.

@@ -91,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             typed = [*typed[:place], *_with_subject(typed[place:], command)]
         _require_plain_configs(typed)
         chosen = _parser().parse_args(typed)
-        _require_typed_factory(typed, chosen[chosen.command])
+        require_typed_factory(typed, chosen[chosen.command])
         COMMANDS[chosen.command].call(chosen[chosen.command])
 
     return answered("osculate", dispatch, _normalised(sys.argv[1:] if arguments is None else arguments, COMMANDS))
@@ -219,7 +219,7 @@ def _require_plain_configs(typed: Sequence[str]) -> None:
             read_config(path)
 
 
-def _require_typed_factory(typed: Sequence[str], chosen: Namespace) -> None:
+def require_typed_factory(typed: Sequence[str], chosen: Namespace) -> None:
     """Raise ValueError if a file names code: only a person at the command line does.
 
     Raises:

@@ -20,7 +20,7 @@ from osculate.cli.demo_autoencoders import compare, draw
 from osculate.cli.demo_fits import RECIPES, classify, draw_classification, recipe_for, regress
 from osculate.cli.demo_report import autoencoder_page, classifier_page, score_card
 from osculate.cli.fit import POSTERIOR, summary_of
-from osculate.cli.folder import staged, versions, write_config, write_json, write_text
+from osculate.cli.folder import run_folder, staged, versions, write_config, write_json, write_text
 from osculate.cli.options import RunOptions, naming, pick_device
 from osculate.cli.side_by_side import changes_of
 from osculate.cli.tables import Score, console, table, with_errors
@@ -40,6 +40,7 @@ class DemoOptions:
         seeds: Number of seeds, counted from the first; with several, tables show mean ± standard error.
         structure: Structure of the posterior, {structures}; by default kron, with --lae approx_diag.
         lae: Compare autoencoders of the digits; about two minutes on one core.
+        overwrite: Replace the run in the output folder.
     """
 
     data: str = "digits"
@@ -48,6 +49,7 @@ class DemoOptions:
     seeds: int = 1
     structure: str | None = None
     lae: bool = False
+    overwrite: bool = False
 
 
 PARTS = (DemoOptions, RunOptions)
@@ -69,7 +71,8 @@ def run(options: DemoOptions, run_options: RunOptions) -> None:
     for library, purpose in (("lightning", "trainings"), ("matplotlib", "figures"), ("sklearn", "the digits")):
         require_library(library, purpose)  # before the work
     started = time.perf_counter()
-    out, folder = console(), run_options.output or Path("runs/demo-lae" if options.lae else "runs/demo")
+    usual = Path("runs/demo-lae" if options.lae else "runs/demo")
+    out, folder = console(), run_folder(run_options.output, usual, "metrics.json", options.overwrite)
     clock = Clock(lambda words: out.print(f"… {words}", style="dim"))
     measure: Any = compare if options.lae else partial(classify, options.data)
     runs = []

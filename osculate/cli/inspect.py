@@ -4,8 +4,9 @@ Nothing of the file is executed, and no network is built. The exit status is 2 f
 """
 
 import json
+import math
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -16,6 +17,7 @@ from torch import Tensor
 from osculate import serialization
 from osculate.cli import checkpoint, reconstruct
 from osculate.cli.folder import read_config
+from osculate.data.files import ZIP, declared
 from osculate.memory import readable
 from osculate.posteriors import resumable
 from osculate.tensorfiles import CHECKSUM, digest, header_of, read_tensors
@@ -60,17 +62,51 @@ SUBJECT = "file"
 
 
 def run(options: InspectOptions) -> None:
-    """Print a description of each file."""
+    """Print a description of each file; damaged ones are named at the end.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: a file is damaged, or of no kind that osculate reads.
+    """
     path = options.file
-    if not path.exists():
+    if not path.is_dir() and not path.is_file():
         raise FileNotFoundError(f"there is no file at {str(path)!r}.")
-    for each in sorted(one for one in path.iterdir() if one.is_file()) if path.is_dir() else [path]:
-        print(each)
-        if path.is_dir() and each.suffix not in READERS:
-            print(f"  {readable(each.stat().st_size)}")
-            continue
-        for name, value in described(each):
-            print(f"  {name:<14} {value}")
+    if not path.is_dir():
+        _show(path, described(path))
+        return
+    damaged = []
+    for each in sorted(one for one in path.rglob("*") if one.is_file()):
+        try:
+            known = kind_of(each) is not None
+            _show(each, described(each) if known else [("size", readable(each.stat().st_size))])
+        except (ValueError, OSError) as error:
+            print(f"  {error}")
+            damaged.append(each)
+    if damaged:
+        listed = ", ".join(repr(str(each)) for each in damaged)
+        raise ValueError(f"{listed} cannot be read: use a copy, or make it again.")
+
+
+def _show(path: Path, facts: Iterable[tuple[str, Any]]) -> None:
+    print(path)
+    for name, value in facts:
+        print(f"  {name:<14} {value}")
+
+
+def kind_of(path: Path) -> str | None:
+    """The ending that a file's content calls for; that of its name where the content does not say.
+
+    Returns:
+        A key of :data:`READERS`, or None for what osculate does not read.
+    """
+    with path.open("rb") as file:
+        head = file.read(9)
+    if head[8:9] == b"{" and int.from_bytes(head[:8], "little") < 2**40:
+        return ".safetensors"
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            return ".ckpt" if any(name.endswith("data.pkl") for name in archive.namelist()) else ".npz"
+    return path.suffix if path.suffix in READERS else None
 
 
 def described(path: Path) -> Iterator[tuple[str, Any]]:
@@ -79,11 +115,11 @@ def described(path: Path) -> Iterator[tuple[str, Any]]:
     Raises:
         ValueError: it is damaged, or of no kind that osculate reads.
     """
-    reader = READERS.get(path.suffix)
-    if reader is None:
+    kind = kind_of(path)
+    if kind is None:
         raise ValueError(f"{str(path)!r} is of no kind that osculate reads: {', '.join(READERS)}.")
     yield "size", readable(path.stat().st_size)
-    yield from reader(path)
+    yield from READERS[kind](path)
 
 
 def _tensors(path: Path) -> Iterator[tuple[str, Any]]:
@@ -128,11 +164,19 @@ def _checkpoint(path: Path) -> Iterator[tuple[str, Any]]:
 
 def _arrays(path: Path) -> Iterator[tuple[str, Any]]:
     try:
+        arrays = declared(path)
         with zipfile.ZipFile(path) as archive:
-            for each in archive.infolist():
-                yield each.filename, f"{readable(each.file_size)}, {readable(each.compress_size)} in the file"
-    except zipfile.BadZipFile as error:
+            broken = archive.testzip()
+    except (OSError, ValueError, EOFError, RuntimeError, NotImplementedError, *ZIP) as error:
         raise ValueError(f"{str(path)!r} is damaged, or no archive of arrays ({error}).") from error
+    if broken is not None:
+        raise ValueError(
+            f"{str(path)!r} is damaged: {broken} is not that of its checksum. Use a copy, or make it again."
+        )
+    yield "what", "archive of arrays"
+    for name, (shape, dtype) in arrays.items():
+        yield name, f"{dtype} {shape}, {readable(math.prod(shape) * dtype.itemsize)}"
+    yield "checksum", "right"
 
 
 def _options(path: Path) -> Iterator[tuple[str, Any]]:

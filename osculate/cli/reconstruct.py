@@ -15,7 +15,7 @@ import numpy as np
 from torch import Tensor
 
 from osculate.checks import require_library
-from osculate.cli.folder import staged, write_config, write_json
+from osculate.cli.folder import run_folder, staged, write_config, write_json
 from osculate.cli.measurement import Measured, MeasurementOptions, OperatorOptions, measured
 from osculate.cli.options import RunOptions, pick_device
 from osculate.cli.reconstruct_report import FIGURES, Measure, ceiling, described, figures, numbers, report, white
@@ -79,6 +79,7 @@ class ErrorBarOptions:
         samples: Number of draws, if the posterior is drawn.
         rank: Largest number of directions in data space for the evidence.
         resume: Reuse the network of an earlier run with the same data and folder.
+        overwrite: Replace the run in the output folder.
     """
 
     objective: str = ErrorBars.objective
@@ -87,6 +88,7 @@ class ErrorBarOptions:
     samples: int = ErrorBars.samples
     rank: int = ErrorBars.rank
     resume: bool = False
+    overwrite: bool = False
 
     @property
     def settings(self) -> ErrorBars:
@@ -107,9 +109,7 @@ def run(
     """Measure or read, reconstruct, and write."""
     settings, clock = error_bars.settings, Clock()
     given = measured(measurement, operator_options)
-    folder = run_options.output or FOLDER
-    if folder.exists() and not folder.is_dir():
-        raise FileExistsError(f"--output {str(folder)!r} is a file: name a folder.")
+    folder = run_folder(run_options.output, FOLDER, NETWORK, error_bars.overwrite, error_bars.resume)
     folder.mkdir(parents=True, exist_ok=True)
     device = pick_device(run_options.device)
     data = (given.data / given.scale).to(device)
@@ -155,8 +155,8 @@ def _fitted(
         header = header_of(folder / NETWORK, metadata, HEADER) if HEADER in metadata else {}
         if header.get("digest") != _digest(given, data, prior):
             raise ValueError(
-                f"{str(folder / NETWORK)!r} was trained for other data or with other settings: leave out --resume to "
-                "train anew, or choose another --output."
+                f"{str(folder / NETWORK)!r} was trained for other data or with other settings: pass --overwrite "
+                "instead of --resume to train anew, or choose another --output."
             )
         z, image = tensors.pop("input").to(data), tensors.pop("image").to(data)
         fill(network, tensors, folder / NETWORK)

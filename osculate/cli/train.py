@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cache
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from osculate.autoencoders import VAE, Autoencoder
 from osculate.cli.after_training import finished, measured, represented, warn_if_worse, with_noise_of
 from osculate.cli.autoencoder_figures import draw_autoencoder, reconstruction_scores
 from osculate.cli.checkpoint import ALIASES, MODEL, MODELS, Card, build_network, card_of, save_model
-from osculate.cli.folder import POSTERIOR, read_config, versions, write_config, write_section
+from osculate.cli.folder import POSTERIOR, read_config, run_folder, versions, write_config, write_section
 from osculate.cli.methods import (
     LAYERWISE,
     METHODS,
@@ -97,6 +96,8 @@ class TrainOptions:
 PARTS = (DataOptions, TrainOptions, MethodOptions, SettingOptions, RunOptions)
 #: Folder of a run by default; the next one is USUAL-2.
 USUAL = Path("runs/train")
+#: Files of a run, and of the commands that follow it.
+WRITTEN = (MODEL, POSTERIOR, "fit.yaml", "evaluation.json", "last.ckpt", "last.safetensors")
 #: Names that no option of a method may have.
 TAKEN = {"config", "help", "traceback"}.union(
     field.name for part in PARTS if part is not MethodOptions for field in fields(part)
@@ -112,11 +113,16 @@ def run(
     pick_device(run_options.device)
     settings.settings(method, options.seed)  # raises errors before any data are read
     dataset = data.load()
-    folder = _folder(run_options.output, options)
+    folder = run_folder(run_options.output, USUAL, "config.yaml", options.overwrite, options.resume)
+    if options.resume and not (folder / "config.yaml").is_file():
+        raise ValueError(f"there is no run to resume in {str(folder)!r}: leave out --resume, or name its folder.")
+    if options.overwrite:
+        for name in WRITTEN:  # they are of the run that is replaced
+            (folder / name).unlink(missing_ok=True)
     network, card = new_networks(dataset, data, options, options.seed, method)
     labelled, dataset = dataset, card.of(dataset)
     before: dict[str, Any] = {}
-    if options.resume and (folder / "config.yaml").is_file():
+    if options.resume:
         before = read_config(folder / "config.yaml")
     if before.get("method") not in (None, method.method):  # checkpoints of other methods may have different names
         raise ValueError(
@@ -131,7 +137,7 @@ def run(
     method = method.resolved(resolved.epochs, card.noise is not None, before)
     prior = options.prior or before.get("prior") or (LAYERWISE if method.kind.by_evidence else 1.0)
     prepared = method.make(network, card, prior)
-    again = replace(options, model=card.model, model_options=card.options, prior=prior, resume=False, overwrite=False)
+    again = replace(options, model=card.model, model_options=card.options, prior=prior)
     write_config(
         folder / "config.yaml", "train", data, again, method, SettingOptions.of(resolved, method, rounds), run_options
     )
@@ -191,33 +197,6 @@ def run(
         print(f"Saved {folder / POSTERIOR}. Next: osculate evaluate --posterior {folder / POSTERIOR}{own}")
     else:
         print(f"Saved {folder / MODEL}. Next: osculate fit --checkpoint {folder / MODEL}{own}")
-
-
-def _folder(output: Path | None, options: TrainOptions) -> Path:
-    """The folder of the run: an earlier one is resumed or replaced only where this is asked for.
-
-    Raises:
-        ValueError: there is no run to resume, or one that would be replaced.
-    """
-    folder = output or USUAL
-    if options.resume and options.overwrite:
-        raise ValueError("--resume goes on with a run, and --overwrite replaces it: leave one out.")
-    if options.resume:
-        if not (folder / "config.yaml").is_file():
-            raise ValueError(f"there is no run to resume in {str(folder)!r}: leave out --resume, or name its folder.")
-        return folder
-    if options.overwrite:
-        for name in (MODEL, POSTERIOR, "fit.yaml", "evaluation.json", "last.ckpt", "last.safetensors"):
-            (folder / name).unlink(missing_ok=True)  # they are of the run that is replaced
-        return folder
-    if not (folder / "config.yaml").is_file():
-        return folder
-    if output is None:
-        numbers = (folder.with_name(f"{folder.name}-{number}") for number in count(2))
-        return next(each for each in numbers if not (each / "config.yaml").is_file())
-    raise ValueError(
-        f"--output {folder} holds a run: pass --resume to go on with it, --overwrite to replace it, or another folder."
-    )
 
 
 def new_network(

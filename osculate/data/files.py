@@ -119,18 +119,32 @@ def read_idx(path: str | Path, axes: int) -> Tensor:
         ValueError: the file is not gzip, is cut off, has another magic number or another length than it says.
     """
     try:
-        raw = gzip.decompress(Path(path).read_bytes())
+        with gzip.open(path) as file:
+            shape = _idx_shape(path, file.read(4 * (axes + 1)), axes)
+            raw = bytearray(file.read(math.prod(shape) + 1))  # no more is inflated than the header declares
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise ValueError(f"{path} is no complete gzip file ({error}): delete it and fetch it again.") from error
-    header = 4 * (axes + 1)
-    if len(raw) < header:
-        raise ValueError(f"{path} has {len(raw)} bytes, fewer than the {header} of an idx header: fetch it again.")
-    magic, *shape = np.frombuffer(raw, dtype=">u4", count=axes + 1).tolist()
+    if len(raw) != math.prod(shape):
+        than = "more" if len(raw) > math.prod(shape) else f"{len(raw):,}"
+        raise ValueError(f"{path} declares the shape {shape}, but holds {than} bytes: fetch it again.")
+    return torch.from_numpy(np.frombuffer(raw, dtype=np.uint8).reshape(shape))
+
+
+def _idx_shape(path: str | Path, header: bytes, axes: int) -> tuple[int, ...]:
+    """The shape that the header of an idx file declares."""
+    if len(header) < 4 * (axes + 1):
+        raise ValueError(
+            f"{path} has {len(header)} bytes, fewer than the {4 * (axes + 1)} of an idx header: fetch it again."
+        )
+    magic, *shape = np.frombuffer(header, dtype=">u4").tolist()
     if magic != IDX_UBYTE + axes:
         raise ValueError(f"{path} has the magic number {magic}, but {IDX_UBYTE + axes} marks idx files of {axes} axes.")
-    if len(raw) - header != math.prod(shape):
-        raise ValueError(f"{path} declares the shape {tuple(shape)}, but holds {len(raw) - header}: fetch it again.")
-    return torch.from_numpy(np.frombuffer(raw, dtype=np.uint8, offset=header).reshape(shape).copy())
+    size, available = math.prod(shape), free(torch.device("cpu"))
+    if size > SHARE * available:
+        raise ValueError(
+            f"{path} declares the shape {tuple(shape)}, {readable(size)}, and {readable(available)} of memory are free."
+        )
+    return tuple(shape)
 
 
 def read_npz(path: str | Path, *keys: str) -> list[np.ndarray]:
@@ -192,13 +206,13 @@ def require_room(path: str | Path) -> None:
 
 def read_all_npz(path: str | Path) -> dict[str, np.ndarray]:
     """Read all arrays of a NumPy archive; see :func:`read_npz`."""
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"there is no file at {str(path)!r}.")
     try:
         if zipfile.is_zipfile(path):
             require_room(path)
         with np.load(path, allow_pickle=False) as archive:
             return {key: archive[key] for key in archive.files}
-    except FileNotFoundError:
-        raise
     except (OSError, EOFError, ValueError, AttributeError, TypeError, RuntimeError, KeyError, *ZIP) as error:
         raise ValueError(
             f"{path} cannot be read as an .npz archive of plain arrays ({str(error).rstrip('.')}): write it with "

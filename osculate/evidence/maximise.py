@@ -98,6 +98,11 @@ def maximise_evidence(
     0.1
     """
     q = as_gaussian(q, "maximise_evidence")
+    if hyperprior is not None and not callable(hyperprior):
+        raise TypeError(
+            "hyperprior must be a function of a prior, such as osc.evidence.PredCP.of(q, x, weight), "
+            f"got {hyperprior!r:.80}."
+        )
     if q.prior.curvature is not None:
         raise ValueError(
             f"the prior {q.prior!r} is given, and has no precisions that the evidence could choose. For another "
@@ -130,5 +135,6 @@ def at_own_parameters(
     """The search at the network's own parameters and its end, without warnings; see :func:`maximise_evidence`."""
     problem = Problem(q, noise)
     start, squares = problem.start(), problem.own_squares
-    start[: len(squares)].masked_fill_(squares == 0, log(LARGEST))  # groups of zeros have no maximum
+    zero = (squares == 0) & ~problem.unseen[: len(squares)]
+    start[: len(squares)].masked_fill_(zero, log(LARGEST))  # groups of zeros have no maximum
     return problem, ascend(problem, start, tolerance, max_steps)

@@ -65,7 +65,7 @@ def evidence_at(q: Gaussian, theta: Float[Tensor, " P"], statistics: Mapping[str
     """
     statistics = {name: value.double() for name, value in statistics.items()}
     fit = q.likelihood.log_likelihood(statistics) / q.temperature
-    apart = q.prior.apart(theta.double()) * q.structure.covered.to(theta.device)
+    apart = q.seen_apart(theta.double())
     square = (apart * q.prior.multiply(apart, q.network.space)).sum()
     # the constants P/2 log 2π of prior and volume cancel, and so does log |diag δ| with that of Λ
     return fit - 0.5 * square - 0.5 * (q.precision.log_det_ratio() - q.prior.log_det_ratio())

@@ -10,6 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from osculate.batches import require_inputs
+from osculate.checks import require_positive, require_whole
 from osculate.curvature.linearisation import Linearisation
 from osculate.inputs import Inputs, moved
 from osculate.memory import even_parts
@@ -76,7 +77,7 @@ class PredCP:
             progress: Show a progress bar.
 
         Raises:
-            ValueError: no value has a neighbour, or inputs that are empty or not finite.
+            ValueError: no value has a neighbour, a weight that is not positive, or inputs that are empty or not finite.
 
         Cost: a backward pass for each difference.
 
@@ -89,6 +90,10 @@ class PredCP:
         True
         """
         q = as_gaussian(q, "PredCP")
+        require_positive("weight", weight)
+        require_whole("count", count)
+        if not isinstance(axes, Sequence):
+            raise TypeError(f"axes must be a sequence such as (-1, -2) or (0,), got {axes!r}.")
         require_inputs(x)
         at = Linearisation(q.network, moved(x, q.network.device))
         f = at.f
@@ -107,8 +112,14 @@ class PredCP:
 
     def expected_variation(self, prior: Prior) -> Float[Tensor, " B"]:
         """κ of each group."""
+        classes = prior.class_weights()
+        if [len(each) for each in self.spreads] != [weights.shape[-1] for weights in classes]:
+            raise ValueError(
+                f"this PredCP was made for {len(self.spreads)} groups of parameters, and {prior!r} has others: make it "
+                "of a posterior with this prior."
+            )
         found = []
-        for weights, spread in zip(prior.class_weights(), self.spreads, strict=True):
+        for weights, spread in zip(classes, self.spreads, strict=True):
             deviation = (weights.to(spread) @ spread).clamp(min=1e-30).sqrt()
             ratio = self.means / deviation
             hump = math.sqrt(2 / math.pi) * deviation * torch.exp(-0.5 * ratio.square())

@@ -18,7 +18,7 @@ from math import log
 from typing import ClassVar
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from osculate.evidence.mode import Search
@@ -134,9 +134,15 @@ class Problem:
         return self.squares(self.q.mean)
 
     def squares(self, theta: Float[Tensor, " P"]) -> Float[Tensor, " G"]:
-        """‖θ_g − μ_g‖² of each group."""
-        apart = self.q.prior.apart(theta.double()) * self.q.structure.covered.to(theta.device)
-        return self.q.prior.totals(apart.square(), self.q.network.space).reshape(-1).cpu()
+        """‖θ_g − μ_g‖² of each group, without parameters that the data do not see."""
+        return self.q.prior.totals(self.q.seen_apart(theta.double()).square(), self.q.network.space).reshape(-1).cpu()
+
+    @cached_property
+    def unseen(self) -> Bool[Tensor, " D"]:
+        """True for groups of which the data see no parameter: the evidence does not depend on their precision."""
+        seen = self.q.seen.to(self.q.mean.device)
+        found = self.q.prior.totals(seen.double(), self.q.network.space).reshape(-1).cpu() == 0
+        return torch.cat([found, found.new_zeros(1)]) if self.tunes_noise else found
 
     @cached_property
     def bounds(self) -> tuple[Float[Tensor, " D"], Float[Tensor, " D"]]:
@@ -150,7 +156,8 @@ class Problem:
     def pull(self, x: Float[Tensor, " D"], gain: Float[Tensor, " D"], cost: Float[Tensor, " D"]) -> Int[Tensor, " D"]:
         """1 and −1 for components without a maximum inside the bounds, upwards and downwards; 0 for the others."""
         low, high = self.bounds
-        return ((x >= high) & (gain > cost)).int() - (((x <= low) | (gain <= UNSEEN)) & (gain < cost)).int()
+        found = ((x >= high) & (gain > cost)).int() - (((x <= low) | (gain <= UNSEEN)) & (gain < cost)).int()
+        return found.masked_fill(self.unseen, -1)
 
     def at(self, x: Float[Tensor, " D"]) -> Evaluation:
         """Both sides of the stationarity condition."""
@@ -206,7 +213,7 @@ class LinearProblem(Problem):
     def pull(self, x: Float[Tensor, " D"], gain: Float[Tensor, " D"], cost: Float[Tensor, " D"]) -> Int[Tensor, " D"]:
         """Upwards also groups that have vanished: their θ_* shrinks without bound with the variance of the prior."""
         faded = (gain < FADED) & (gain > cost)
-        return torch.where(faded, 1, super().pull(x, gain, cost))
+        return torch.where(faded & ~self.unseen, 1, super().pull(x, gain, cost))
 
 
 @torch.no_grad()
@@ -327,7 +334,7 @@ def _warn_of_bounds(problem: Problem, end: Evaluation) -> None:
         )
     if unseen:
         parts.append(
-            f"falls with the prior precision without end for {_listed(unseen)}: the data say nothing about these "
+            f"does not depend on the prior precision for {_listed(unseen)}: the data say nothing about these "
             "parameters (no output depends on them, or none has a derivative by them), and they keep the precision "
             "that they had; freeze them, or set it"
         )

@@ -8,11 +8,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from osculate.checks import require_whole
 from osculate.curvature.linearisation import Linearisation
 from osculate.evidence import PredCP, maximise_evidence
 from osculate.evidence.pathwise import AT_ONCE, pathwise_draws
 from osculate.inverse.dip import FittedImage
 from osculate.inverse.operators import LinearOperator
+from osculate.inverse.operators._base import require_data
 from osculate.likelihoods import Gaussian as GaussianNoise
 from osculate.memory import even_parts
 from osculate.methods.laplace import laplace
@@ -50,8 +52,9 @@ class LinearisedImage:
         progress: Show progress bars.
 
     Raises:
-        ValueError: a network without filters, one that does not return an image, or whose image does not change with
-            its filters.
+        ValueError: data or an image of another shape, a noise that is not positive, a network without filters, one that
+            does not return an image, or whose image does not change with its filters.
+        TypeError: a prior of another type.
     """
 
     operator: LinearOperator
@@ -61,6 +64,17 @@ class LinearisedImage:
     prior: Prior | None = None
     rank: int = RANK
     progress: bool = False
+
+    def __post_init__(self) -> None:
+        require_data(self.operator, self.data, self.noise)
+        require_whole("rank", self.rank)
+        if not isinstance(self.prior, Prior | None):
+            raise TypeError(f"prior must be an object such as osc.priors.filters_of(network), got {self.prior!r:.80}.")
+        if self.fitted.image.shape != self.operator.image_shape:
+            raise ValueError(
+                f"the fitted image has shape {tuple(self.fitted.image.shape)}, and {self.operator!r} takes "
+                f"{self.operator.image_shape}: pass the operator of the fit."
+            )
 
     @cached_property
     def q(self) -> Gaussian:

@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -187,8 +187,8 @@ class LevenbergMarquardt(FullBatch):
 
     Raises:
         TypeError: ``model`` is not a module, or ``prior`` is neither a number nor a prior.
-        ValueError: a precision is not positive, ``burn_in`` or ``every`` is out of range, there is nothing to train, or
-            dropout or batch normalisation is in training mode.
+        ValueError: a precision is not positive, ``evidence`` is unknown, ``burn_in`` or ``every`` is out of range,
+            there is nothing to train, or dropout or batch normalisation is in training mode.
 
     Cost: one Jacobian per step, its Gram matrix of size P or N·C, whichever is smaller, and a few factorisations of it.
 
@@ -219,7 +219,7 @@ class LevenbergMarquardt(FullBatch):
         model: nn.Module,
         likelihood: Likelihood,
         prior: PriorLike = LAYERWISE,
-        evidence: bool | Literal["prior"] = True,
+        evidence: bool | str = True,
         burn_in: int = 5,
         every: int = 3,
         memory: str | int | None = None,

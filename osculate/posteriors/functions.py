@@ -104,7 +104,15 @@ class FunctionPosterior:
             return self.rsample(sample_shape, generator)
 
     def log_prob(self, f: Float[Tensor, "..."]) -> Float[Tensor, "*S"]:
-        """The log density of values."""
+        """The log density of values.
+
+        Raises:
+            ValueError: they have another shape than the mean, apart from leading axes.
+        """
+        if f.shape[max(0, f.ndim - self.mean.ndim) :] != self.mean.shape:
+            raise ValueError(
+                f"values of shape {tuple(f.shape)} do not end with that of the mean, {tuple(self.mean.shape)}."
+            )
         factor, apart = self._root[0], (f - self.mean).double()
         apart = apart.reshape(*apart.shape[: apart.ndim - self.mean.ndim], -1)
         white = torch.linalg.solve_triangular(factor, apart.unsqueeze(-1), upper=False).squeeze(-1)

@@ -8,9 +8,10 @@ from numbers import Real
 from typing import Any, ClassVar
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
+from osculate.curvature.columns import Hessian
 from osculate.curvature.plan import make_plan
 from osculate.inputs import Inputs, moved
 from osculate.likelihoods import Likelihood
@@ -87,6 +88,21 @@ class Gaussian(Sampled):
     def mean(self) -> Float[Tensor, " P"]:
         """m, flat, in the order of ``named_parameters()``: θ* unless the posterior is refined."""
         return self.network.mean if self.offset is None else self.network.mean + self.offset
+
+    @property
+    def seen(self) -> Bool[Tensor, " P"]:
+        """A mask of the parameters whose mode the data move, on the CPU; over all others the evidence integrates.
+
+        Outside are those that the posterior is not over, and under a prior without correlations those without curvature
+        (:attr:`osculate.structures.Curvature.seen`). The Hessian's negative directions, which the posterior leaves to
+        the prior, count as seen.
+        """
+        exact = self.prior.independent and self.fit.kind != Hessian.name
+        return self.structure.seen if exact else self.structure.covered
+
+    def seen_apart(self, theta: Float[Tensor, " P"]) -> Float[Tensor, " P"]:
+        """θ − μ of the parameters that the data see, and zero for the others."""
+        return self.prior.apart(theta) * self.seen.to(theta.device)
 
     @property
     def differentiated(self) -> bool:

@@ -185,8 +185,15 @@ def positive(precision: float | Tensor) -> Tensor:
 
     Raises:
         ValueError: it is zero, negative, NaN or infinite.
+        TypeError: it is no number.
     """
-    tensor = torch.as_tensor(precision)
+    try:
+        tensor = torch.as_tensor(precision)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise TypeError(
+            f"a prior precision is a number or a tensor, got {precision!r:.80}. A prior is an object such as "
+            "osc.priors.Isotropic(1.0), around given weights osc.priors.Isotropic(1.0).around(weights)."
+        ) from error
     tensor = tensor if tensor.is_floating_point() else tensor.float()
     if not bool((tensor > 0).all()) or not bool(tensor.isfinite().all()):
         raise ValueError(

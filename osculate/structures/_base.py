@@ -24,6 +24,9 @@ from osculate.randomness import drawn_on
 from osculate.structures.blocks import Block, Correlated, Delta, Joint, Precision
 from osculate.structures.blocks.hessian import add_hessian
 
+#: Derivative of the outputs, as a share of the largest, below which a parameter counts as without one.
+UNSEEN = 1e-15
+
 
 def _owners(spec: BlockSpec, space: ParameterSpace) -> Tensor:
     """The index, among the tensors of a block, of the tensor that each of its entries belongs to."""
@@ -133,6 +136,18 @@ class Curvature:
         for block in self.blocks:
             mask[block.positions.cpu()] = True
         return mask
+
+    @cached_property
+    def seen(self) -> Bool[Tensor, " P"]:
+        """A mask of the parameters on which the data depend: those whose own curvature is not zero.
+
+        Zero is what is below the rounding of double precision, :data:`UNSEEN` of the largest derivative: behind a ReLU
+        that is off for all data, or a sigmoid at its limit. The data term is flat along such parameters.
+        """
+        sizes = torch.zeros(self.space.size, dtype=torch.double)
+        for block in self.blocks:
+            sizes[block.positions.cpu()] = block.sensitivity().cpu()
+        return sizes > UNSEEN * sizes.max()
 
     def require_storable(self) -> None:
         """Raise TypeError if a file cannot hold the state, with the reason."""

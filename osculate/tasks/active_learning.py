@@ -1,6 +1,7 @@
 """Active learning: which inputs of an unlabelled pool to label."""
 
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
@@ -144,6 +145,12 @@ def acquire(
     parts = track(rows.split(batch_size), f"scores ({score})", -(-len(rows) // batch_size), progress)
     with torch.no_grad():
         found = torch.cat([marginal(q, take(pool, part), samples, generator).cpu() for part in parts])
+    if not bool(found.any()):
+        warnings.warn(
+            f"{score!r} is zero for every input, so that the first of the pool are chosen: {type(q).__name__} has no "
+            "uncertainty about the function there. Use 'entropy', or fit osc.laplace.",
+            stacklevel=2,
+        )
     scores = torch.full((size,), torch.nan, dtype=found.dtype)
     scores[rows] = found
     chosen, gains = _top(found, count)
@@ -215,8 +222,8 @@ def _greedy(joint: Float[Tensor, "M C M C"], number: int, targets: int) -> tuple
     return torch.tensor(chosen), torch.stack(gains)
 
 
-#: A rule of choice: from a posterior, a pool, a number and a generator to an acquisition.
-Rule: TypeAlias = Callable[..., Acquisition]
+#: A rule of choice: from a posterior, a pool, a number and a generator to an acquisition, or to rows.
+Rule: TypeAlias = Callable[..., Acquisition | Sequence[int] | Tensor]
 
 
 @dataclass(frozen=True, eq=False)
@@ -244,6 +251,24 @@ class ActiveLearning:
         }
 
 
+def _rows(name: str, rows: Any, size: int) -> Int[Tensor, " n"]:
+    """Rows of a pool as a tensor.
+
+    Raises:
+        TypeError: they are no whole numbers.
+        ValueError: one is not in the pool, or there twice.
+    """
+    try:
+        found = torch.as_tensor(rows)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise TypeError(f"{name} must be rows of the pool, got {rows!r:.80}.") from error
+    if found.ndim != 1 or found.is_floating_point() or found.dtype == torch.bool:
+        raise TypeError(f"{name} must be rows of the pool, whole numbers along one axis, got {rows!r:.80}.")
+    if len(found) == 0 or int(found.min()) < 0 or int(found.max()) >= size or len(found.unique()) < len(found):
+        raise ValueError(f"{name} must be different rows from 0 to {size - 1}, got {rows!r:.80}.")
+    return found.long()
+
+
 def active_learning(
     fit: Callable[[Inputs, Tensor], Any],
     pool: Inputs,
@@ -251,7 +276,7 @@ def active_learning(
     test: tuple[Inputs, Tensor],
     *,
     rule: str | Rule = "batch",
-    first: int | Int[Tensor, " n"] = 20,
+    first: int | Sequence[int] | Int[Tensor, " n"] = 20,
     count: int = 20,
     rounds: int = 10,
     seed: int = 0,
@@ -267,7 +292,8 @@ def active_learning(
         label: Labels of the pool (N, …), or a function from rows of the pool to their labels.
         test: Inputs and targets on which each fit is scored.
         rule: A score of :func:`acquire`, or a function like it of (posterior, pool, count, generator=…), such as
-            ``partial(osc.tasks.acquire, score="batch", among=1000)``; it gets what is not labelled yet.
+            ``partial(osc.tasks.acquire, score="batch", among=1000)``; it gets what is not labelled yet, and returns an
+            :class:`Acquisition`, or rows alone.
         first: Number of inputs labelled at random at the start, or their rows.
         count: Inputs labelled in each round.
         rounds: Number of rounds; there is a fit more.
@@ -277,8 +303,9 @@ def active_learning(
         **predict_options: Passed to ``osculate.predict`` for the test data, for example ``via="mode"``.
 
     Raises:
-        ValueError: more labels are asked for than the pool has, labels of another length, an unknown rule, or as
-            :func:`acquire`.
+        ValueError: more labels are asked for than the pool has, labels of another length, rows that are not in the
+            pool, an unknown rule, or as :func:`acquire`.
+        TypeError: ``first`` or the choice of a rule are no rows.
 
     Cost: rounds + 1 fits and predictions of the test data, and ``rounds`` acquisitions.
 
@@ -301,11 +328,13 @@ def active_learning(
     if isinstance(label, Tensor) and len(label) != size:
         raise ValueError(f"the pool has {size} inputs and {len(label)} labels: give each one label, or a function.")
     generator = torch.Generator().manual_seed(seed)
+    order = torch.randperm(size, generator=generator)
     if isinstance(first, int):
         require_whole("first", first)
-    order = torch.randperm(size, generator=generator)
-    labelled = order[:first] if isinstance(first, int) else first
-    start = first if isinstance(first, int) else len(first)
+        labelled = order[:first]
+    else:
+        labelled = _rows("first", first, size)
+    start = first if isinstance(first, int) else len(labelled)
     if start + count * rounds > size:
         raise ValueError(
             f"{start} labels and {rounds} rounds of {count} are {start + count * rounds}, and the pool has {size} "
@@ -318,7 +347,8 @@ def active_learning(
     for number in track(range(rounds + 1), "rounds of labels", rounds + 1, progress):
         if number:
             rest = torch.ones(size, dtype=torch.bool).index_fill(0, labelled, False).nonzero().squeeze(1)
-            new = rest[rule(posterior, take(pool, rest), count, generator=generator).indices]
+            chosen = rule(posterior, take(pool, rest), count, generator=generator)
+            new = rest[_rows("the choice of the rule", getattr(chosen, "indices", chosen), len(rest))]
             labelled, y = torch.cat([labelled, new]), torch.cat([y, ask(new)])
             x = concatenate([x, take(pool, new)])
         posterior = fit(x, y)

@@ -137,6 +137,11 @@ def continual_learning(
     require_positive("weight", weight)
     require_positive("decay", decay)
     _require_tasks(tasks, tests)
+    if isinstance(prior, str):
+        raise ValueError(
+            f"the prior before the first task must be given, got {prior!r}: a precision, such as that of "
+            "osc.maximise_evidence on the first task, or an object of osc.priors."
+        )
     present: Prior = as_prior(prior, model)
     rows = []
     for number in track(range(len(tasks)), "tasks", len(tasks), progress):
@@ -164,6 +169,11 @@ def _shapes(data: Data) -> dict[str, tuple[int, ...]]:
 
 
 def _require_tasks(tasks: Sequence[Data], tests: Sequence[Data]) -> None:
+    for name, sets in (("tasks", tasks), ("tests", tests)):
+        if not isinstance(sets, Sequence):
+            raise TypeError(
+                f"{name} must be a list of data sets, got {type(sets).__name__}: each is read several times."
+            )
     if len(tasks) < 2:
         raise ValueError(
             f"a sequence has at least two tasks, got {len(tasks)}: pass a list of data sets in the order of learning. "

@@ -1,6 +1,7 @@
 """Checkpoints of Lightning: written whole beside their place, with a checksum, and read without executing anything."""
 
 import hashlib
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -36,9 +37,16 @@ class Checkpoints(TorchCheckpointIO):
         """Read a checkpoint.
 
         Raises:
-            ValueError: its content is not that of its checksum.
+            FileNotFoundError: there is no such file.
+            ValueError: its content is not that of its checksum, or is compressed, as no checkpoint is.
         """
         path = Path(path)
+        if not path.is_file():
+            raise FileNotFoundError(f"there is no file at {str(path)!r}.")
+        if zipfile.is_zipfile(path):
+            with zipfile.ZipFile(path) as archive:
+                if any(each.compress_type != zipfile.ZIP_STORED for each in archive.infolist()):
+                    raise ValueError("its content is compressed, and might fill the memory when it is read.")
         beside = checksum_of(path)
         if beside.is_file():
             known = {line.split(" ")[0] for line in beside.read_text(encoding="utf-8", errors="replace").splitlines()}

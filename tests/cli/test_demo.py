@@ -49,6 +49,11 @@ def test_the_folder_is_complete_and_clean_after_a_second_run(demo: Path) -> None
     assert "train_size: 80" in (demo / "config.yaml").read_text()
 
 
+def test_a_second_run_replaces_nothing_unless_asked(run: Any, demo: Path, capsys: Any) -> None:
+    assert run("demo", "--output", demo) == 2
+    assert "holds a run: pass --overwrite to replace it" in capsys.readouterr().err
+
+
 def test_posteriors_are_compared_with_the_network_on_the_same_images(demo: Path) -> None:
     content = json.loads((demo / "metrics.json").read_text())
     first, report = content["seeds"]["0"], (demo / "report.html").read_text()

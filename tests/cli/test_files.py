@@ -15,6 +15,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from osculate.cli.checkpoint import read_model
+from osculate.cli.folder import read_config
 from osculate.cli.predict import PosteriorOptions
 from osculate.curvature.linearisation import Linearisation
 from osculate.data import from_arrays, load
@@ -534,7 +535,8 @@ def test_a_file_names_no_code(run: Any, tmp_path: Path, capsys: Any) -> None:
     ("text", "words"),
     [
         ("a: &a [1, 1]\nb: &b [*a, *a]\nepochs: [*b, *b]\n", "has aliases"),
-        ("#" + "x" * 2**21, "take less than 1 MB"),
+        ("#" + "x" * 2**21, "take less than 64 kB"),
+        ("epochs: " + "[" * 10_000, "more than 20 levels"),
         ("epochs: [1", "is not a YAML file"),
         ("- 1\n- 2\n", "each with a name and a value"),
     ],
@@ -561,6 +563,16 @@ def test_a_run_is_neither_replaced_nor_resumed_by_mistake(
     assert run(*words, "--output", "runs/train", "--resume", "--overwrite") == 2
 
 
+def test_a_configuration_that_was_changed_is_told(classifier: Path, tmp_path: Path) -> None:
+    text = (classifier / "config.yaml").read_text()
+    path = tmp_path / "config.yaml"
+    path.write_text(text.replace("epochs: 8", "epochs: 9"))
+    with pytest.warns(UserWarning, match="not as osculate wrote it"):
+        assert read_config(path)["epochs"] == 9
+    path.write_text(text.partition("\n")[2])
+    assert read_config(path)["epochs"] == 8
+
+
 def test_inspect_tells_what_files_are(run: Any, classifier: Path, tmp_path: Path, capsys: Any) -> None:
     assert run("inspect", classifier) == 0
     out = capsys.readouterr().out
@@ -576,6 +588,29 @@ def test_inspect_tells_what_files_are(run: Any, classifier: Path, tmp_path: Path
     (tmp_path / "notes.txt").write_text("?")
     assert run("inspect", tmp_path / "notes.txt") == 2
     assert "of no kind that osculate reads" in capsys.readouterr().err
+
+
+def test_inspect_goes_by_content_and_past_damage(run: Any, classifier: Path, tmp_path: Path, capsys: Any) -> None:
+    (tmp_path / "a.bin").write_bytes((classifier / "posterior.safetensors").read_bytes())
+    (tmp_path / "b.ckpt").write_bytes((classifier / "last.ckpt").read_bytes()[:-50])
+    np.savez(tmp_path / "c.npz", y=np.zeros((2, 3)))
+    (tmp_path / "notes.txt").write_text("?")
+    assert run("inspect", tmp_path) == 2
+    out, err = capsys.readouterr()
+    assert all(words in out for words in ("structure      kron", "float64 (2, 3), 48 B", "notes.txt", "damaged"))
+    assert "b.ckpt" in err
+    assert "a.bin" not in err
+    assert "c.npz" not in err
+
+
+def test_inspect_compares_checksums_of_arrays(run: Any, tmp_path: Path, capsys: Any) -> None:
+    path = tmp_path / "c.npz"
+    np.savez(path, y=np.zeros(30))
+    content = bytearray(path.read_bytes())
+    content[200] ^= 1
+    path.write_bytes(content)
+    assert run("inspect", path) == 2
+    assert "y.npy" in capsys.readouterr().err
 
 
 def test_permissions_follow_the_mask_of_the_user(classifier: Path) -> None:

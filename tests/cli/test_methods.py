@@ -384,7 +384,7 @@ def test_variational_laplace_warns_of_a_network_with_kinks_alone(run: Any, tmp_p
     assert run(*words) == 0
     assert "piecewise linear" not in capsys.readouterr().err
     assert yaml.safe_load((tmp_path / "config.yaml").read_text())["model_options"] == {"activation": "shifted_softplus"}
-    assert run(*words, "--model", "cnn") == 0
+    assert run(*words, "--model", "cnn", "--overwrite") == 0
     assert "piecewise linear" in capsys.readouterr().err
 
 
@@ -475,7 +475,7 @@ def test_the_noise_of_chains_warns_where_held_out_data_say_another(
     words = ("train", "--data", arrays, *few("hmc"), "--model-options.hidden", "[]")
     assert run(*words, "--noise", 5, "--output", tmp_path) == 0
     assert "hmc sampled with" not in capsys.readouterr().err, "what the user has named stays without a word"
-    assert run(*words, "--epochs", 90, "--output", tmp_path) == 0
+    assert run(*words, "--epochs", 90, "--output", tmp_path, "--overwrite") == 0
     assert "train again with --noise 0.0" in capsys.readouterr().err
     _, card = read_model(tmp_path / "model.safetensors")
     assert card is not None

@@ -81,6 +81,8 @@ def test_a_picture_is_measured_and_reconstructed(
     capsys.readouterr()
     assert run("reconstruct", "--config", folder / "config.yaml", "--resume", "--noise", 0.1) == 2
     assert "trained for other data" in capsys.readouterr().err
+    assert run("reconstruct", "--config", folder / "config.yaml") == 2
+    assert "--resume to go on with it, --overwrite to replace it" in capsys.readouterr().err
 
 
 def test_measured_data_need_nothing_but_the_file(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

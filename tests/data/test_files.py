@@ -6,6 +6,7 @@ import io
 import struct
 import zipfile
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -118,6 +119,18 @@ class TestIdx:
         path = write_idx(tmp_path / "l.gz", np.arange(10))
         path.write_bytes(gzip.compress(gzip.decompress(path.read_bytes())[:-1]))
         with pytest.raises(ValueError, match=says("(10,)", "holds 9")):
+            read_idx(path, axes=1)
+
+    def test_no_more_is_inflated_than_is_declared_and_free(self, tmp_path: Path) -> None:
+        path = tmp_path / "l.gz"
+        path.write_bytes(gzip.compress(np.asarray([0x0801, 2**32 - 1], ">u4").tobytes() + bytes(100)))
+        with (
+            patch("osculate.data.files.free", return_value=2**20),
+            pytest.raises(ValueError, match=says("4.3 GB", "MB")),
+        ):
+            read_idx(path, axes=1)
+        path.write_bytes(gzip.compress(np.asarray([0x0801, 10], ">u4").tobytes() + bytes(10**7)))
+        with pytest.raises(ValueError, match=says("(10,)", "holds more bytes")):
             read_idx(path, axes=1)
 
     @pytest.mark.parametrize("keep", [5, 25])

@@ -117,3 +117,16 @@ def test_values_without_neighbours_are_refused() -> None:
     q, x = curve()
     with pytest.raises(ValueError, match=says("neighbours", "axes=(0,)")):
         PredCP.of(q, x[:1], 1.0)
+
+
+def test_wrong_requests_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jaxtyping.config.jaxtyping_disable", True)  # users run without checks of types
+    q, x = curve()
+    with pytest.raises(ValueError, match="weight must be positive"):
+        PredCP.of(q, x, -1.0, axes=(0,))
+    with pytest.raises(TypeError, match=says("axes must be a sequence", "got 0")):
+        PredCP.of(q, x, 1.0, axes=0)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=says("hyperprior must be a function", "got 3")):
+        osc.maximise_evidence(q, hyperprior=3)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=says("made for 4 groups", "Isotropic")):
+        PredCP.of(q, x, 1.0, axes=(0,))(osc.priors.Isotropic(1.0).bind(q.network.space))

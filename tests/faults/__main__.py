@@ -15,7 +15,8 @@ import torch
 from osculate.files import versions, write_text
 from osculate.progress import track
 from tests.faults.artefacts import MAKERS, TENSORS, answer, make, name_of
-from tests.faults.damage import ACCIDENTS, hostile, swapped_tensors
+from tests.faults.damage import ACCIDENTS, swapped_tensors
+from tests.faults.hostile import CANARY, hostile
 from tests.faults.kills import ELSEWHERE, JOBS, Kills
 
 RECORD = Path(__file__).with_name("record.json")
@@ -35,10 +36,47 @@ def filled(page: str, record: dict[str, dict[str, dict[str, int]]]) -> str:
     return before + MARKS[0] + "\n".join(lines) + "\n" + MARKS[1] + after
 
 
+#: Bytes that the reader of a hostile file may allocate.
+LIMIT = 64 * 2**20
+
+
+def tried(kind: str, path: Path, expected: torch.Tensor) -> str:
+    """The outcome of reading a file that should not be trusted.
+
+    Raises:
+        AssertionError: it has executed something, or the reader has allocated more than :data:`LIMIT`.
+    """
+    before = resident(reset=True)
+    try:
+        found = answer(kind, path)
+    except (ValueError, OSError):
+        outcome = "refused in a sentence"
+    except Exception as error:
+        outcome = f"raw {type(error).__name__}"
+    else:
+        outcome = "the same answer" if torch.equal(found, expected) else "another answer"
+    taken = resident() - before
+    assert taken < LIMIT, f"{path} took {taken:,} bytes"
+    assert not CANARY.exists(), f"{path} executed a command"
+    return outcome
+
+
+def resident(reset: bool = False) -> int:
+    """The most bytes that the process has held since the last reset; zero where the system does not tell."""
+    try:
+        if reset:
+            Path("/proc/self/clear_refs").write_text("5")
+        lines = Path("/proc/self/status").read_text().splitlines()
+    except OSError:
+        return 0
+    return 1024 * int(next(line.split()[1] for line in lines if line.startswith("VmHWM")))
+
+
 def files(damaged: int, well_formed: int) -> dict[str, dict[str, int]]:
     """Count the outcomes of damaged and of hostile files, by kind of damage."""
     outcomes: dict[str, Counter] = {}
-    accidents = {**ACCIDENTS, "swapped_tensors": swapped_tensors}
+    harms = {**ACCIDENTS, "swapped_tensors": swapped_tensors, "hostile": hostile}
+    names = [name for name in harms if name != "hostile"]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         places = {kind: folder / kind / name_of(kind) for kind in MAKERS}
@@ -46,23 +84,17 @@ def files(damaged: int, well_formed: int) -> dict[str, dict[str, int]]:
             path.parent.mkdir()
             make(kind, path)
         whole = {kind: (path.read_bytes(), answer(kind, path)) for kind, path in places.items()}
-        jobs = [list(accidents)[number % len(accidents)] for number in range(damaged)] + ["hostile"] * well_formed
+        jobs = [names[number % len(names)] for number in range(damaged)] + ["hostile"] * well_formed
         for number, what in enumerate(track(jobs, "files", len(jobs), True)):
-            kinds = TENSORS if what in ("hostile", "swapped_tensors") else tuple(MAKERS)
-            draw, kind = random.Random(number), kinds[number // len(accidents) % len(kinds)]
+            kinds = TENSORS if what == "swapped_tensors" else tuple(MAKERS)
+            draw = random.Random(number)
+            kind = kinds[number // (1 if what == "hostile" else len(names)) % len(kinds)]
             content, expected = whole[kind]
             path = places[kind]
+            path.unlink(missing_ok=True)  # it may be a link
             path.write_bytes(content)
-            ({**accidents, "hostile": hostile}[what])(path, draw)
-            try:
-                found = answer(kind, path)
-            except ValueError:
-                outcome = "refused in a sentence"
-            except Exception as error:
-                outcome = f"raw {type(error).__name__}"
-            else:
-                outcome = "the same answer" if torch.equal(found, expected) else "another answer"
-            outcomes.setdefault(what, Counter())[outcome] += 1
+            harms[what](path, draw)
+            outcomes.setdefault(what, Counter())[tried(kind, path, expected)] += 1
     return {what: dict(counts) for what, counts in outcomes.items()}
 
 

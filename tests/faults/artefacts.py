@@ -2,16 +2,20 @@
 
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from jsonargparse import Namespace
 from torch import Tensor, nn
 
 import osculate as osc
+from osculate.cli.app import require_typed_factory
 from osculate.cli.checkpoint import Card, read_model, save_model
+from osculate.cli.folder import read_config, write_config
 from osculate.data.arrays import read_arrays
 from osculate.tensorfiles import header_of, read_tensors, write_tensors
 from osculate.training.checkpoints import Checkpoints
@@ -94,6 +98,34 @@ def _arrays(path: Path) -> Tensor:
     return torch.cat([x.reshape(-1), y.reshape(-1).float()])
 
 
+@dataclass(frozen=True)
+class Options:
+    """Options of a run.
+
+    Args:
+        data: Name of a data set.
+        epochs: Number of epochs.
+        lr: Learning rate.
+        hidden: Sizes of layers.
+    """
+
+    data: str = "digits"
+    epochs: int = 30
+    lr: float = 0.01
+    hidden: tuple[int, ...] = (50, 50)
+
+
+def _options(path: Path) -> Tensor:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        try:
+            options = read_config(path)
+        except UserWarning as told:
+            raise ValueError(str(told)) from told
+    require_typed_factory([], Namespace(options))
+    return torch.frombuffer(bytearray(repr(options).encode()), dtype=torch.uint8).float()
+
+
 #: Functions that write an artefact, and that read it as a user does, by name.
 MAKERS: dict[str, tuple[Callable[[Path], Any], Callable[[Path], Tensor]]] = {
     **{kind: (partial(_save, kind), partial(_predicted, kind)) for kind in POSTERIORS},
@@ -103,12 +135,13 @@ MAKERS: dict[str, tuple[Callable[[Path], Any], Callable[[Path], Tensor]]] = {
         lambda path: Checkpoints().save_checkpoint({"state_dict": network().state_dict(), "epoch": 3}, path),
         _checkpoint,
     ),
+    "options": (lambda path: write_config(path, "train", Options()), _options),
     "arrays": (lambda path: np.savez_compressed(path, X=X.numpy(), y=Y.numpy()), _arrays),
 }
 #: Kinds that are safetensors with a header.
 TENSORS = (*POSTERIORS, "network", "sums of a fit")
 #: Ends of the names of the others.
-ENDS = {"checkpoint": "q.ckpt", "arrays": "q.npz"}
+ENDS = {"checkpoint": "q.ckpt", "arrays": "q.npz", "options": "q.yaml"}
 
 
 def name_of(kind: str) -> str:

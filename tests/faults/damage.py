@@ -1,17 +1,11 @@
-"""Files that were damaged by accident, and well-formed ones with a content that nobody should trust."""
+"""Files that were damaged by accident."""
 
-import json
 import random
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
-from torch import Tensor
-
-from osculate.tensorfiles import CHECKSUM, digest
 
 #: A function that damages a file in place.
 Damage = Callable[[Path, random.Random], None]
@@ -59,18 +53,6 @@ def swapped(path: Path, draw: random.Random) -> None:
 ACCIDENTS: dict[str, Damage] = {each.__name__: each for each in (flipped, zeroed, truncated, extended, swapped)}
 
 
-def parts(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
-    """Metadata without the checksum, and tensors."""
-    with safe_open(path, framework="pt") as file:
-        metadata = {name: value for name, value in file.metadata().items() if name != CHECKSUM}
-        return metadata, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-
-
-def forge(path: Path, metadata: dict[str, str], tensors: dict[str, Tensor]) -> None:
-    """Write a file whose checksum is right."""
-    save_file(tensors, path, metadata={**metadata, CHECKSUM: digest(metadata, tensors)})
-
-
 def swapped_tensors(path: Path, draw: random.Random) -> None:
     """Two tensors have each other's values, with the old checksum."""
     with safe_open(path, framework="pt") as file:
@@ -79,57 +61,3 @@ def swapped_tensors(path: Path, draw: random.Random) -> None:
     a, b = draw.sample(names, 2)
     tensors[a], tensors[b] = tensors[b], tensors[a]
     save_file(tensors, path, metadata=metadata)
-
-
-#: Values that stand in a hostile header in place of another.
-BAD: list[Any] = [
-    None,
-    -1,
-    0,
-    1e308,
-    float("nan"),
-    2**63,
-    10**400,
-    "x" * 1000,
-    "os:system",
-    "../../etc/passwd",
-    [],
-    {},
-    [[]],
-    {"tensor": "network.0.weight"},
-    True,
-]
-
-
-def hostile(path: Path, draw: random.Random) -> None:
-    """A well-formed file with a right checksum, in which one entry or one tensor is of another kind."""
-    metadata, tensors = parts(path)
-    (key,) = metadata
-    header = json.loads(metadata[key])
-    if draw.random() < 0.6:
-        holder: Any = header
-        while True:
-            choice = draw.choice(list(holder) if isinstance(holder, dict) else range(len(holder)))
-            if isinstance(holder[choice], dict | list) and holder[choice] and draw.random() < 0.7:
-                holder = holder[choice]
-                continue
-            action = draw.random()
-            if action < 0.7:
-                holder[choice] = draw.choice(BAD)
-            elif isinstance(holder, dict):
-                del holder[choice]
-            break
-    else:
-        name = draw.choice(list(tensors))
-        old = tensors[name]
-        tensors[name] = draw.choice(
-            [
-                old.new_zeros(0),
-                old.reshape(-1)[:1].clone() if old.numel() else old,
-                torch.full_like(old, 127),
-                (old.double() * float("nan")).to(old.dtype) if old.is_floating_point() else -old - 1,
-                torch.zeros(3, 5, 7),
-                old.to(torch.int8),
-            ]
-        )
-    forge(path, {key: json.dumps(header)}, {name: each.contiguous() for name, each in tensors.items()})

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.faults.__main__ import PAGE, RECORD, filled
+from tests.faults.__main__ import PAGE, RECORD, filled, tried
 from tests.faults.artefacts import MAKERS, TENSORS, answer, make, name_of
-from tests.faults.damage import ACCIDENTS, hostile, swapped_tensors
+from tests.faults.damage import ACCIDENTS, swapped_tensors
+from tests.faults.hostile import hostile
 
 
 @pytest.fixture(scope="module")
@@ -44,16 +45,13 @@ def test_the_page_shows_the_record() -> None:
     assert filled(page, record) == page
 
 
-@pytest.mark.parametrize("kind", TENSORS)
+@pytest.mark.parametrize("kind", MAKERS)
 def test_hostile_files_with_a_right_checksum(kind: str, wholes: dict[str, Path], tmp_path: Path) -> None:
-    """They are refused in a sentence, or are files of a consistent other posterior."""
-    path, draw = tmp_path / "q.safetensors", random.Random(kind)
-    content = wholes[kind].read_bytes()
+    """They are refused in a sentence, or are files of a consistent other artefact; nothing is executed or inflated."""
+    path, draw = tmp_path / name_of(kind), random.Random(kind)
+    content, expected = wholes[kind].read_bytes(), answer(kind, wholes[kind])
     for _ in range(12):
+        path.unlink(missing_ok=True)
         path.write_bytes(content)
         hostile(path, draw)
-        try:
-            found = answer(kind, path)
-        except ValueError:
-            continue
-        assert bool(found.isfinite().all())
+        assert not tried(kind, path, expected).startswith("raw")

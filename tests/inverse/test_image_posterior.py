@@ -178,6 +178,20 @@ def test_noise_is_carried_back_by_the_pseudo_inverse() -> None:
     assert image_noise(large, 1.0) == pytest.approx(float((some / 576) ** 0.5), rel=1e-6)
 
 
+def test_wrong_measurements_are_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jaxtyping.config.jaxtyping_disable", True)  # users run without checks of types
+    network, z, operator = SkipUNet(width=2), torch.rand(8, 8), RayTransform((8, 8), 3)
+    fitted, data = FittedImage(network, z, z, (), (), 1, 0.3), torch.ones(operator.data_shape)
+    with pytest.raises(ValueError, match=says("must have shape")):
+        LinearisedImage(operator, data[:1], fitted)
+    with pytest.raises(ValueError, match=says("noise")):
+        LinearisedImage(operator, data, fitted, noise=-1.0)
+    with pytest.raises(ValueError, match=says("(9, 9)", "operator of the fit")):
+        LinearisedImage(operator, data, FittedImage(network, z, torch.rand(9, 9), (), (), 1, 0.3))
+    with pytest.raises(TypeError, match=says("filters_of", "got 1.0")):
+        LinearisedImage(operator, data, fitted, prior=1.0)  # type: ignore[arg-type]
+
+
 def refused(network: torch.nn.Module, shape: tuple[int, int] = (8, 8)) -> Tensor:
     z, operator = torch.rand(shape), RayTransform(shape, 3)
     return LinearisedImage(operator, torch.ones(operator.data_shape), FittedImage(network, z, z, (), (), 1, 0.3), 0.1).q

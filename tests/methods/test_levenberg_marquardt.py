@@ -231,6 +231,7 @@ def test_settings_of_batches_are_refused(changes: dict[str, Any]) -> None:
         (nn.Sequential(nn.Linear(1, 2), nn.BatchNorm1d(2)), {}, "batch normalisation '1'"),
         (nn.Linear(1, 1).requires_grad_(False), {}, "no trainable parameter"),
         (nn.Linear(1, 1), {"every": 0}, "every=0"),
+        (nn.Linear(1, 1), {"evidence": "noise"}, "setting of evidence 'noise'"),
         (nn.Linear(1, 1), {"burn_in": -1}, "burn_in=-1"),
         (nn.Linear(1, 1), {"prior": -1.0}, "must be positive"),
     ],

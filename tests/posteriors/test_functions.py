@@ -65,6 +65,8 @@ def test_log_prob_is_that_of_a_normal() -> None:
     expected = torch.distributions.MultivariateNormal(g.mean.reshape(-1), covariance).log_prob(f.flatten(1))
     assert_close(g.log_prob(f), expected, 1e-6)
     assert g.log_prob(f[0]).shape == ()
+    with pytest.raises(ValueError, match="do not end with that of the mean"):
+        g.log_prob(f[0][:-1])
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.3])

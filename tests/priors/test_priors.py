@@ -1,11 +1,14 @@
 """Priors: exact densities, groups, and refusals."""
 
+from typing import Any
+
 import pytest
 import torch
 
 import osculate as osc
 from osculate.parameters import ParameterSpace
 from osculate.priors import fan_in
+from tests.errors import says
 from tests.laws import assert_close
 
 TENSORS = {"w": torch.randn(3, 2), "b": torch.randn(3)}
@@ -80,3 +83,10 @@ def test_biases_may_have_a_precision_of_their_own() -> None:
     net = torch.nn.Sequential(torch.nn.Linear(5, 4), torch.nn.Linear(4, 2, bias=False))
     assert fan_in(net, biases=0.5).precision.tolist() == [5.0, 0.5, 4.0]
     assert fan_in(net).precision.tolist() == [5.0, 5.0, 4.0]
+
+
+@pytest.mark.parametrize("wrong", [osc.priors.Isotropic, {"weight": torch.ones(2)}, "x"])
+def test_what_is_no_precision_is_refused(wrong: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jaxtyping.config.jaxtyping_disable", True)  # users run without checks of types
+    with pytest.raises(TypeError, match=says("a prior precision is a number or a tensor", "around(weights)")):
+        osc.priors.Isotropic(wrong)

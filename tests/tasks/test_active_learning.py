@@ -203,9 +203,33 @@ def test_the_loop_of_a_regression() -> None:
         ({"rule": "balds"}, ("unknown rule", "'bald'")),
         ({"first": 0}, ("first", "0")),
         ({"label": torch.zeros(3).long()}, ("40 inputs and 3 labels",)),
+        ({"first": [1, 1]}, ("first", "different rows from 0 to 39")),
+        ({"first": [40]}, ("first", "different rows from 0 to 39")),
     ],
 )
 def test_wrong_loops_are_refused_before_a_fit(options: dict[str, Any], words: tuple) -> None:
     arguments = {"label": torch.arange(40) % 3, "first": 20, "count": 2, "rounds": 2, **options}
     with pytest.raises(ValueError, match=says(*words)):
         active_learning(lambda x, y: pytest.fail("it was fitted"), POOL, test=(X, CLASSES), **arguments)
+
+
+def test_rows_may_be_lists(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jaxtyping.config.jaxtyping_disable", True)  # users run without checks of types
+
+    def fit(x: Tensor, y: Tensor) -> Any:
+        return osc.posteriors.Point(torch.nn.Linear(2, 3).double(), osc.likelihoods.Categorical())
+
+    arguments = (fit, POOL, torch.arange(40) % 3, (X, CLASSES))
+    found = active_learning(*arguments, rule=lambda q, pool, count, generator: [0, 2], first=[3, 1], count=2, rounds=1)
+    assert found.indices.tolist() == [3, 1, 0, 4]
+    with pytest.raises(TypeError, match="the choice of the rule must be rows of the pool, got None"):
+        active_learning(*arguments, rule=lambda *rest, generator: None, first=[3, 1], count=2, rounds=1)
+
+
+def test_scores_that_are_all_zero_are_warned_of() -> None:
+    members = [nn.Linear(2, 3), nn.Linear(2, 3)]
+    for each in members:
+        nn.init.zeros_(each.bias)  # at x = 0 they agree
+    ensemble = osc.posteriors.Ensemble(members, osc.likelihoods.Categorical())
+    with pytest.warns(UserWarning, match="zero for every input"):
+        acquire(ensemble, torch.zeros(5, 2), 2, "variance")

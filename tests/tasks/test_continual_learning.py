@@ -111,7 +111,8 @@ def test_the_model_ends_at_the_last_mode_in_its_own_mode() -> None:
     assert_close(flat.detach(), found.posterior.mean)
 
 
-def test_what_is_no_sequence_is_refused() -> None:
+def test_what_is_no_sequence_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jaxtyping.config.jaxtyping_disable", True)  # users run without checks of types
     model, tasks = small(), classes(3)
 
     def run(*data: object, **options: object) -> None:
@@ -131,6 +132,10 @@ def test_what_is_no_sequence_is_refused() -> None:
     for name in ("weight", "decay"):
         with pytest.raises(ValueError, match=f"{name} must be positive"):
             run(tasks, tasks, **{name: 0.0})
+    with pytest.raises(TypeError, match="tasks must be a list of data sets, got list_iterator"):
+        run(iter(tasks), tasks)
+    with pytest.raises(ValueError, match="prior before the first task must be given, got 'evidence'"):
+        run(tasks, tasks, prior="evidence")
     with pytest.raises(TypeError, match="does not add"):
         run(tasks, tasks, structure="ekfac")
     with pytest.raises(TypeError, match="unknown training setting"):

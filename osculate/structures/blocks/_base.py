@@ -71,6 +71,10 @@ class Block(ABC):
         return form.rows()
 
     @abstractmethod
+    def sensitivity(self) -> Float[Tensor, " p"]:
+        """√G_pp up to a common factor, in double precision: zero for a parameter that no output depends on."""
+
+    @abstractmethod
     def precision(self, scale: Float[Tensor, ""] | float, delta: "Delta") -> "Precision":
         """The block of the posterior precision, scale · G + diag(δ), factorised."""
 

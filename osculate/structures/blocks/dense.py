@@ -42,6 +42,9 @@ class DenseBlock(Block):
     def finish(self) -> None:
         mirror(self.matrix.unsqueeze(0))
 
+    def sensitivity(self) -> Float[Tensor, " p"]:
+        return self.matrix.detach().diagonal().abs().sqrt()
+
     def precision(self, scale: Float[Tensor, ""] | float, delta: Delta) -> "DensePrecision":
         size = delta.vector.double().to(self.matrix.device).sqrt()
         eye = torch.eye(len(size), dtype=size.dtype, device=size.device)

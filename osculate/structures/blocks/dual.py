@@ -354,6 +354,13 @@ class DualBlock(Block):
     def project(self, form: Joint, events: int) -> Any:  # type: ignore[override]
         return self.packed(form) if self._primal is None else form.rows()
 
+    def sensitivity(self) -> Float[Tensor, " p"]:
+        """The entries of a random combination of the rows."""
+        rows = len(self.mix["mix"]) if self.mix else prod(self.count)
+        weights = torch.randn(1, rows, generator=torch.Generator().manual_seed(0), dtype=torch.double)
+        own = self.transposed(weights.to(self.positions.device))[0].double().abs()
+        return own if self.others is None else own + self.others.rows.double().abs().sum(0)
+
     def precision(self, scale: Float[Tensor, ""] | float, delta: Delta) -> Precision:
         if self._primal is not None:
             return self._primal.precision(scale, delta)

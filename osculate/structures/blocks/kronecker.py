@@ -222,6 +222,14 @@ class KroneckerBlock(Block):
         rows = rows if first_a else rows @ ua
         return rows if first_g else ub.mT @ rows
 
+    def sensitivity(self) -> Float[Tensor, " p"]:
+        outputs, inputs = (factor.detach().double().sqrt() for factor in self._diagonals())
+        return (outputs.unsqueeze(-1) * inputs.unsqueeze(-2)).reshape(-1)
+
+    def _diagonals(self) -> tuple[Float[Tensor, "G O"], Float[Tensor, "G I"]]:
+        """The diagonals of both factors."""
+        return self.outputs.diagonal(dim1=-2, dim2=-1), self.inputs.diagonal(dim1=-2, dim2=-1)
+
     def precision(self, scale: Float[Tensor, ""] | float, delta: Delta) -> "KroneckerPrecision":
         if delta.weight is None:
             raise ValueError(
@@ -448,6 +456,9 @@ class LookupBlock(KroneckerBlock):
         if self.corrected is not None:
             return super().times(v)
         return self.outputs @ v * (self.inputs / self.count.clamp(min=1)).unsqueeze(-2)
+
+    def _diagonals(self) -> tuple[Float[Tensor, "G O"], Float[Tensor, "G I"]]:
+        return self.outputs.diagonal(dim1=-2, dim2=-1), self.inputs
 
     def project(self, form: AnyForm, events: int) -> Any:
         if not isinstance(form, Lookup):

@@ -76,6 +76,10 @@ class LowRankBlock(Block):
         """The largest eigenvalues, in double precision, and their eigenvectors as rows."""
         return nystrom(self.tests, self.sketch, self.rank)
 
+    def sensitivity(self) -> Float[Tensor, " p"]:
+        """The largest entry of each row of Y, at most √G_pp times the same for all: G is positive semi-definite."""
+        return self.sketch.detach().double().abs().amax(0)
+
     def precision(self, scale: Float[Tensor, ""] | float, delta: Delta) -> Precision:
         values, vectors = self.spectrum
         factor = (scale * values).sqrt().to(vectors).unsqueeze(-1) * vectors
