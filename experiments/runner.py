@@ -153,7 +153,9 @@ def read_cell(path: Path) -> dict[str, Any] | None:
         return None
     except (ValueError, AttributeError, RecursionError):
         whole = False
-    return values if whole else _damaged(path)
+    if not whole:
+        _warn_of_damage(path)
+    return values if whole else None
 
 
 def _filled(network: nn.Module, path: Path) -> dict[str, Any] | None:
@@ -165,11 +167,12 @@ def _filled(network: nn.Module, path: Path) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     except (ValueError, KeyError):
-        return _damaged(path)
+        _warn_of_damage(path)
+        return None
     return values
 
 
-def _damaged(path: Path) -> None:
+def _warn_of_damage(path: Path) -> None:
     warnings.warn(f"the cell {str(path)!r} is damaged, and is measured again.", stacklevel=4)
 
 

@@ -106,8 +106,9 @@ def shuffles_unseeded(data: Data) -> bool:
     if not isinstance(data, DataLoader) or isinstance(data.dataset, IterableDataset):
         return False
     sampler = getattr(data.batch_sampler, "sampler", data.sampler)
-    random = isinstance(sampler, RandomSampler | SubsetRandomSampler | WeightedRandomSampler)
-    return random and sampler.generator is None
+    if isinstance(sampler, RandomSampler | SubsetRandomSampler | WeightedRandomSampler):
+        return sampler.generator is None
+    return False
 
 
 class Fixed:

@@ -265,8 +265,8 @@ def _require_sums(q: Gaussian) -> None:
     structure = q.structure.structure
     if not (structure.resumes or q.likelihood.quadratic):
         raise ValueError(
-            f"structure={structure.name!r} keeps rows or the data themselves, and no sums that a checkpoint could hold: "
-            "refine a posterior of 'kron', 'diag', 'full' or 'low_rank', or without checkpoint."
+            f"structure={structure.name!r} keeps rows or the data themselves, and no sums that a checkpoint could "
+            "hold: refine a posterior of 'kron', 'diag', 'full' or 'low_rank', or without checkpoint."
         )
 
 

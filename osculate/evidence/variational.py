@@ -332,12 +332,12 @@ class PosteriorAtData:
         """
         found = None if file is None else file.part(name)
         each = [] if found is None else [tuple(found.tensors[part].to(q.mean.device) for part in VALUES)]
-        number = 0 if found is None else int(found.facts["batches"])
+        passed = 0 if found is None else int(found.facts["batches"])
 
         def together() -> tuple[Tensor, ...]:
             return tuple(torch.cat(parts).contiguous() for parts in zip(*each, strict=True))
 
-        for number, (x, _) in enumerate(held.batches[number:], number + 1):
+        for number, (x, _) in enumerate(held.batches[passed:], passed + 1):
             each.append(_function_values(q, x))
             if file is not None:
 

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -149,7 +148,9 @@ def laplace(
             start = _restricted(start, subset, matrix, data, batches_of_fit, progress)
             batches_of_fit = _tracked(data, progress, f"{matrix.name} curvature of the subnetwork")
             require_room(start, matrix, memory)
-        titles = (f"{matrix.name} curvature, pass {number} of {matrix.passes}" for number in range(2, matrix.passes + 1))
+        titles = (
+            f"{matrix.name} curvature, pass {number} of {matrix.passes}" for number in range(2, matrix.passes + 1)
+        )
         again = chain([batches_of_fit], (_tracked(data, progress, title) for title in titles))
         fit = fitted(start, matrix, again, None if checkpoint is None else _sums(start, matrix, data, file))
         file.write()

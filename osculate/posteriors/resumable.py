@@ -57,7 +57,7 @@ def interval(every: str | int) -> tuple[float, int]:
 
 @dataclass(frozen=True)
 class Part:
-    """What one part of a computation has reached.
+    """The state that one part of a computation has reached.
 
     Attributes:
         tensors: Tensors by name.
@@ -129,10 +129,10 @@ class Checkpoint(os.PathLike):
             self._parts[name] = partial(_same, found)
 
     def part(self, name: str, about: Mapping[str, str] | None = None) -> Part | None:
-        """What the file holds of a part, None for nothing.
+        """Return what the file holds of a part, None for nothing.
 
         Args:
-            name: Its name, without a dot.
+            name: Name of the part, without a dot.
             about: Texts on which it depends.
 
         Raises:
@@ -143,9 +143,10 @@ class Checkpoint(os.PathLike):
         found = self._parts[name]()
         for key, mine in (about or {}).items():
             if (theirs := found.about.get(key)) != mine:
+                other = "other data: " if key.startswith("data") else ""
                 raise ValueError(
-                    f"the {name} in {str(self.path)!r} was begun with {'other data: ' if key.startswith('data') else ''}{key}="
-                    f"{theirs}, and this one has {mine}: go on with the same, or remove the file to begin anew."
+                    f"the {name} in {str(self.path)!r} was begun with {other}{key}={theirs}, and this one has {mine}: "
+                    "go on with the same, or remove the file to begin anew."
                 )
         return found
 
@@ -153,7 +154,7 @@ class Checkpoint(os.PathLike):
         """Note what a part has reached, and write all parts if it is time.
 
         Args:
-            name: Its name, without a dot.
+            name: Name of the part, without a dot.
             reached: Makes the part when it is written, then or later.
             piece: A piece of work is done; without, nothing is written.
         """

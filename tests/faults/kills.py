@@ -51,9 +51,7 @@ JOBS = {
     ),
     "fit": Job((*FIT, "--tune", "false"), ("--resume",), ("posterior.safetensors",), (TRAIN,)),
     "refine": Job(("tests.faults.refinement", "{run}"), (), ("posterior.safetensors",)),
-    "tune": Job(
-        (*FIT, "--structure", "diag", "--tune", "true"), ("--resume",), ("posterior.safetensors",), (TRAIN,)
-    ),
+    "tune": Job((*FIT, "--structure", "diag", "--tune", "true"), ("--resume",), ("posterior.safetensors",), (TRAIN,)),
     "evaluate": Job(("osculate", "evaluate", "--posterior", "{run}", *QUIET), (), ("evaluation.json",), (TRAIN, FIT)),
     "reconstruct": Job(
         ("osculate", "reconstruct", "shepp_logan", "--size", "16", "--angles", "8", "--steps", "150", *QUIET)
@@ -202,4 +200,3 @@ def _without_varying(content: object) -> object:
     if isinstance(content, dict):
         return {name: _without_varying(value) for name, value in content.items() if name not in VARYING}
     return content
-

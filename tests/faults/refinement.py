@@ -1,4 +1,4 @@
-"""A refinement of several steps that is written after each piece of work, for kills: python -m tests.faults.refinement FOLDER."""
+"""A refinement, written after each piece of work, for kills: python -m tests.faults.refinement FOLDER."""
 
 import sys
 from pathlib import Path

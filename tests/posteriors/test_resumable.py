@@ -127,7 +127,7 @@ def test_one_at_a_time(tmp_path: Path) -> None:
     path = tmp_path / "fit.ckpt"
     with Checkpoint(path, 1), pytest.raises(ValueError, match=says("fit.ckpt", "in use", "its own file")):
         fit(BATCHES, checkpoint=path)
-    code = f"from osculate.files import locked\nfrom pathlib import Path\nwith locked(Path({str(path)!r})): print('mine')"
+    code = f"from osculate.files import locked\nfrom pathlib import Path\nwith locked(Path({str(path)!r})): pass"
     with Checkpoint(path, 1):
         other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert other.returncode
