@@ -1,9 +1,11 @@
 """Measure a table or figure of the documents again: python -m experiments ID, for example lae-figure7.
 
 The result is a record (experiments/results/ID.json) with the document's numbers beside ours and a verdict on each of
-its claims, and the figure beside it as PNG.
+its claims, and the figure beside it as PNG. The same command after an interruption goes on, for experiments that keep
+their cells, in the folder ID.cells beside the record, until this is written.
 """
 
+import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -87,8 +89,10 @@ def _measure(options: RunOptions, records: RecordOptions, name: str) -> None:
     if records.draw:
         record = read_record(path)
     else:
-        record = chosen.run(options.scale, options.seeds, options.settings, options.progress)
+        cells = path.with_suffix(".cells")
+        record = chosen.run(options.scale, options.seeds, options.settings, options.progress, cells)
         record.write(path)
+        shutil.rmtree(cells, ignore_errors=True)
     figure = plots.save(chosen.draw(record), path.with_suffix(".png"))
     _print(record)
     print(f"Saved {path} and {figure}")

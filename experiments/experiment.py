@@ -1,10 +1,13 @@
 """An experiment: settings with presets, a function that measures, and a figure."""
 
+import hashlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
 from typing import Any
 
+import osculate
 from experiments.record import Findings, Record, Setup
 from experiments.runner import Runner
 from osculate.files import versions
@@ -41,7 +44,12 @@ class Experiment:
         return draw
 
     def run(
-        self, scale: str = "small", seeds: int = 3, changes: Mapping[str, Any] | None = None, progress: bool = True
+        self,
+        scale: str = "small",
+        seeds: int = 3,
+        changes: Mapping[str, Any] | None = None,
+        progress: bool = True,
+        cells: Path | None = None,
     ) -> Record:
         """Measure at a scale, and return the record.
 
@@ -50,6 +58,7 @@ class Experiment:
             seeds: Number of repetitions; they use the seeds 0, 1, ….
             changes: Settings that differ from the preset, by name.
             progress: Show progress bars.
+            cells: Folder of the cells of an interrupted run, for settings that name none.
 
         Raises:
             ValueError: Unknown scale or setting, or no seed.
@@ -57,6 +66,8 @@ class Experiment:
         settings = changed(lookup("scale", scale, self.presets), changes or {})
         if seeds < 1:
             raise ValueError(f"seeds is {seeds}: at least one repetition is needed.")
+        if cells is not None and getattr(settings, "cells", None) == "":
+            settings = replace(settings, cells=str(cells / _version(settings)))
         started = time.perf_counter()
         runner = Runner(getattr(settings, "cells", ""), progress)
         findings = self.measure(settings, range(seeds), runner)
@@ -72,6 +83,15 @@ class Experiment:
             versions(("osculate", *self.peers)),
         )
         return Record(self.id, self.title, self.document, setup, findings)
+
+
+def _version(settings: Any) -> str:
+    """A digest of settings and code, since the cells of other ones must not be taken for these."""
+    total = hashlib.sha256(repr(settings).encode())
+    for module in (osculate.__file__, __file__):
+        for path in sorted(Path(module).parent.rglob("*.py")):
+            total.update(path.read_bytes())
+    return total.hexdigest()[:12]
 
 
 #: All experiments by id.

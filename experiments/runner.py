@@ -19,10 +19,10 @@ from experiments.record import Number, differences
 from osculate.batches import Data
 from osculate.files import write_text
 from osculate.progress import track
-from osculate.tensorfiles import fill, network_tensors, read_tensors, write_tensors
+from osculate.tensorfiles import fill, header_of, network_tensors, read_tensors, write_tensors
 
-#: Entry of a cached cell with the seconds that it took.
-TOOK = "seconds"
+#: Entries of a cached cell with the seconds that it took, and with the checksum of the others.
+TOOK, CHECKSUM = "seconds", "sha256"
 #: Entry of a cached network's header with the values of its training.
 HEADER = "osculate_cell"
 
@@ -32,7 +32,7 @@ class Resumable:
     """Settings of an experiment that caches its cells, so that an interrupted run can be resumed.
 
     Args:
-        cells: Folder of the cached cells; empty to cache nothing.
+        cells: Folder of the cached cells, which are kept; by default a folder beside the record, until this is written.
     """
 
     cells: str = field(default="", kw_only=True, metadata={"recorded": False})
@@ -87,7 +87,7 @@ class Runner:
     def cached(
         self, kind: str, job: Sequence[Any], about: Sequence[Any], measure: Callable[[], Mapping[str, Any]]
     ) -> dict[str, Any]:
-        """Return the values of one cell, from its file if there is one.
+        """Return the values of one cell, from its file if there is a whole one.
 
         Args:
             kind: Name of the measurement.
@@ -96,14 +96,14 @@ class Runner:
             measure: Returns the values, as JSON can hold them.
         """
         path = self._path(kind, job, about)
-        if self._folder and path.exists():
-            values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        else:
+        values = read_cell(path) if self._folder else None
+        if values is None:
             found, seconds = timed(measure)
             values = {**found, TOOK: round(seconds, 2)}
             if self._folder:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                write_text(path, json.dumps(values))
+                text = json.dumps(values)
+                write_text(path, json.dumps({CHECKSUM: hashlib.sha256(text.encode()).hexdigest(), **values}))
+                values = json.loads(text)  # as a run that is resumed will read it
         self.seconds += values.pop(TOOK, 0.0)
         return values
 
@@ -125,15 +125,11 @@ class Runner:
             train: Trains it, and returns values to keep beside the weights.
         """
         path = self._path(kind, job, about).with_suffix(".safetensors")
-        if self._folder and path.exists():
-            metadata, tensors = read_tensors(path)
-            fill(network, tensors, path)
-            values: dict[str, Any] = json.loads(metadata[HEADER])
-        else:
+        values = _filled(network, path) if self._folder else None
+        if values is None:
             found, seconds = timed(train)
             values = {**(found or {}), TOOK: round(seconds, 2)}
             if self._folder:
-                path.parent.mkdir(parents=True, exist_ok=True)
                 write_tensors(path, network_tensors(network), HEADER, values)
         self.seconds += values.pop(TOOK, 0.0)
         return values
@@ -145,6 +141,39 @@ class Runner:
     def _path(self, kind: str, job: Sequence[Any], about: Sequence[Any]) -> Path:
         name = "-".join(re.sub(r"[^\w.+]+", "-", str(part)).strip("-") for part in (kind, *job))
         return Path(self._folder) / f"{name}-{hashlib.sha256(json.dumps(list(about)).encode()).hexdigest()[:8]}.json"
+
+
+def read_cell(path: Path) -> dict[str, Any] | None:
+    """The values of a cell; None for no file, and, with a warning, for a damaged one."""
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+        expected = values.pop(CHECKSUM, None)  # cells of earlier versions have none
+        whole = expected in (None, hashlib.sha256(json.dumps(values).encode()).hexdigest())
+    except FileNotFoundError:
+        return None
+    except (ValueError, AttributeError, RecursionError):
+        whole = False
+    if not whole:
+        _warn_of_damage(path)
+    return values if whole else None
+
+
+def _filled(network: nn.Module, path: Path) -> dict[str, Any] | None:
+    """The values of a network's training after its weights are filled in; None for no file or a damaged one."""
+    try:
+        metadata, tensors = read_tensors(path)
+        values = header_of(path, metadata, HEADER)
+        fill(network, tensors, path)
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError):
+        _warn_of_damage(path)
+        return None
+    return values
+
+
+def _warn_of_damage(path: Path) -> None:
+    warnings.warn(f"the cell {str(path)!r} is damaged, and is measured again.", stacklevel=4)
 
 
 class Table(dict[tuple[str, str], list[float]]):

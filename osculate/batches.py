@@ -7,7 +7,14 @@ from typing import Any, TypeAlias, TypeGuard
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
-from torch.utils.data import DataLoader, Dataset, IterableDataset
+from torch.utils.data import (
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    RandomSampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+)
 
 from osculate.inputs import Inputs, count, take, tensors
 
@@ -90,6 +97,20 @@ def shuffled(data: Data, batch_size: int, generator: torch.Generator | None = No
     return data
 
 
+def shuffles_unseeded(data: Data) -> bool:
+    """True for a loader whose order is drawn from torch's own random numbers.
+
+    >>> shuffles_unseeded(DataLoader([1, 2], shuffle=True)), shuffles_unseeded(DataLoader([1, 2]))
+    (True, False)
+    """
+    if not isinstance(data, DataLoader) or isinstance(data.dataset, IterableDataset):
+        return False
+    sampler = getattr(data.batch_sampler, "sampler", data.sampler)
+    if isinstance(sampler, RandomSampler | SubsetRandomSampler | WeightedRandomSampler):
+        return sampler.generator is None
+    return False
+
+
 class Fixed:
     """Data in their own order: the same checked batches in every pass, if a loader repeats its own.
 
@@ -136,9 +157,11 @@ def fingerprint(data: Data) -> dict[str, str]:
     if isinstance(data, DataLoader):
         data = data.dataset
     if is_pair(data):
-        parts = [*tensors(data[0]).values(), data[1]]
-        shape = ", ".join(f"{tuple(each.shape)} {str(each.dtype).removeprefix('torch.')}" for each in parts)
-        return {"shape": shape, "rows": rows_digest(*parts)}
+        return {"shape": _shapes(data), "rows": rows_digest(*_parts(data))}
+    if isinstance(data, list | tuple) and data:
+        shapes = {_shapes(data[n]) for n in range(len(data))}
+        rows = [[leaf.detach()[chosen_rows(len(leaf))] for leaf in _parts(data[n])] for n in chosen_rows(len(data))]
+        return {"shape": f"{len(data)} batches: {'; '.join(sorted(shapes)[:3])}", "rows": _row_digest(rows)}
     if (
         not isinstance(data, Dataset)
         or isinstance(data, IterableDataset)
@@ -148,6 +171,14 @@ def fingerprint(data: Data) -> dict[str, str]:
         return {}
     looks = {_row_digest([data[number] for number in chosen_rows(len(data))]) for _ in range(2)}
     return {"shape": f"{len(data)} rows", **({"rows": looks.pop()} if len(looks) == 1 else {})}
+
+
+def _parts(batch: Any) -> list[Tensor]:
+    return [leaf for leaf in tree_leaves(batch) if isinstance(leaf, Tensor) and leaf.ndim]
+
+
+def _shapes(batch: Any) -> str:
+    return ", ".join(f"{tuple(each.shape)} {str(each.dtype).removeprefix('torch.')}" for each in _parts(batch))
 
 
 def chosen_rows(size: int) -> list[int]:

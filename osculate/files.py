@@ -13,6 +13,8 @@ from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from filelock import FileLock, Timeout
+
 #: Errors of a disk, and free bytes below which any error of a writer is taken for a full one.
 DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO)
 SMALLEST = 2**16
@@ -123,6 +125,30 @@ def _runs(process: int) -> bool:
     except OSError:
         return True
     return True
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Keep other processes and threads that ask for it from a file, until the block or the process ends.
+
+    Raises:
+        ValueError: it is in use.
+        OSError: there can be no lock in its folder.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(path.with_name(f".{path.name}.lock"))
+    try:
+        lock.acquire(timeout=0)
+    except Timeout as error:
+        raise ValueError(
+            f"{str(path)!r} is in use by another process or thread: wait for its end, or give each its own file."
+        ) from error
+    try:
+        yield
+    finally:
+        with suppress(OSError):  # before it is released, as another may have it then
+            Path(lock.lock_file).unlink()
+        lock.release()
 
 
 def write_text(path: Path, text: str) -> None:

@@ -1,7 +1,6 @@
 """The Laplace approximation of ``osculate fit``: its options, and the fit."""
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from torch import nn
@@ -16,12 +15,11 @@ from osculate.evidence.laplace import MODES
 from osculate.methods.laplace import SUBSETS, laplace
 from osculate.methods.subnetwork import Subnetwork
 from osculate.posteriors import Gaussian
+from osculate.posteriors.resumable import Checkpoint
 from osculate.predictive import tune
 from osculate.priors import Grouped, Layerwise
 from osculate.registry import lookup
 
-#: Interval at which the sums over the data are written.
-EVERY = "1min"
 #: The structures of posteriors that a file can hold.
 STORABLE = tuple(name for name, make in structures.REGISTRY.items() if not make().unstorable)
 #: Priors whose precisions the evidence chooses, and number of inputs on which normalisations are recorded.
@@ -86,7 +84,7 @@ class ApproximationOptions:
             )
 
     def fit(
-        self, model: nn.Module, card: Card, dataset: Dataset, progress: bool, checkpoint: Path | None = None
+        self, model: nn.Module, card: Card, dataset: Dataset, progress: bool, file: Checkpoint | None = None
     ) -> Gaussian:
         """The posterior, with its prior by the evidence and refined, if the options say so.
 
@@ -95,7 +93,7 @@ class ApproximationOptions:
             card: The card of the network.
             dataset: The data.
             progress: Show progress bars.
-            checkpoint: File for the sums over the data, for structures that have them.
+            file: Checkpoint of the fit, for structures whose sums it can hold.
         """
         by_default = 1.0 if card.reconstructs and self.evidence is None else "evidence"
         chosen = by_default if self.prior is None else self.prior
@@ -106,13 +104,13 @@ class ApproximationOptions:
         usual = "approx_diag" if card.reconstructs else "kron"
         named = self.subset if self.subset in SUBSETS else str(self.subset).split(",")
         structure = self.structure or (usual if self.share is None else "full")
+        checkpoint = file if structures.REGISTRY[structure]().resumes else None
         q = laplace(
             model,
             card.likelihood,
             dataset.train,
             structure=structure,
-            checkpoint=checkpoint if structures.REGISTRY[structure]().resumes else None,
-            every=EVERY,
+            checkpoint=checkpoint,
             curvature=self.curvature,
             prior=prior,
             subset=named if self.share is None else Subnetwork(self.share),
@@ -122,7 +120,7 @@ class ApproximationOptions:
         if not named_evidence:
             return q
         q = maximise_evidence(q, self.evidence or "network", progress=progress)
-        return calibrated(q, noise=False, progress=progress) if self.refine else q
+        return calibrated(q, False, progress, checkpoint) if self.refine else q
 
     def tuned(self, q: Gaussian, dataset: Dataset, card: Card, held_out: bool, progress: bool) -> Gaussian:
         """The posterior with prior precision and temperature by the validation part, if the options say so.

@@ -25,6 +25,7 @@ from osculate.evidence import effective_parameters, log_evidence
 from osculate.methods import MAP
 from osculate.networks import Output
 from osculate.posteriors import Gaussian
+from osculate.posteriors.resumable import Checkpoint
 from osculate.serialization import save
 from osculate.tensorfiles import fill
 
@@ -44,7 +45,7 @@ class FitOptions:
         checkpoint: Weights as safetensors: model.safetensors of osculate train or its folder, or your own state dict.
         model: The network of a checkpoint that osculate did not write, or of your own network: one of
             {networks}, or package.module:factory; autoencoder is short for conv_autoencoder.
-        resume: Go on with an interrupted fit in the output folder, whose sums over the data are written every minute.
+        resume: Go on with an interrupted fit in the output folder, whose sums and refinement are written every minute.
     """
 
     checkpoint: Path
@@ -52,8 +53,8 @@ class FitOptions:
     resume: bool = False
 
 
-#: File of the sums of an interrupted fit.
-SUMS = "fit.partial.safetensors"
+#: File of an interrupted fit, and the interval at which it is written.
+SUMS, EVERY = "fit.partial.safetensors", "1min"
 PARTS = (FitOptions, ApproximationOptions, DataOptions, RunOptions)
 
 
@@ -73,31 +74,31 @@ def run(options: FitOptions, approximation: ApproximationOptions, data: DataOpti
     sums = folder / SUMS
     if not options.resume and sums.is_file():
         print(f"leaving the interrupted fit in {folder}, with which --resume would have gone on")
-        sums.unlink()
     elif options.resume and not sums.is_file():
         print(f"no interrupted fit in {folder}: beginning at the first batch")
     device = pick_device(run_options.device)
-    fitted = approximation.fit(model.to(device), card, dataset, run_options.progress, sums)
-    q = approximation.tuned(fitted, dataset, card, held_out, run_options.progress)
-    found = None
-    if len(dataset.validation[0]) and not card.reconstructs:
-        posteriors = {"Laplace": fitted} | ({} if q is fitted else {"Laplace, tuned": q})
-        found = SideBySide.of(network, posteriors, dataset.validation, card, dataset, run_options.progress)
-    card = card.fitted(network)
-    save_model(folder / MODEL, model, card)
-    save(q, folder / POSTERIOR)
-    evidence = approximation.evidence or "network"
-    summary = {
-        **summary_of(q, evidence),
-        **({} if q is fitted else {"log_evidence": summary_of(fitted, evidence)["log_evidence"]}),
-        **({} if found is None else {"validation": found.content()}),
-        "seconds": round(time.perf_counter() - started, 2),
-        "versions": versions(),
-    }
-    write_section(folder / "metrics.json", "fit", summary)
-    write_config(
-        folder / "fit.yaml", "fit", replace(options, resume=False), approximation, card.data_options(), run_options
-    )
+    with Checkpoint(sums, EVERY, fresh=not options.resume) as file:
+        fitted = approximation.fit(model.to(device), card, dataset, run_options.progress, file)
+        q = approximation.tuned(fitted, dataset, card, held_out, run_options.progress)
+        found = None
+        if len(dataset.validation[0]) and not card.reconstructs:
+            posteriors = {"Laplace": fitted} | ({} if q is fitted else {"Laplace, tuned": q})
+            found = SideBySide.of(network, posteriors, dataset.validation, card, dataset, run_options.progress)
+        card = card.fitted(network)
+        save_model(folder / MODEL, model, card)
+        save(q, folder / POSTERIOR)
+        evidence = approximation.evidence or "network"
+        summary = {
+            **summary_of(q, evidence),
+            **({} if q is fitted else {"log_evidence": summary_of(fitted, evidence)["log_evidence"]}),
+            **({} if found is None else {"validation": found.content()}),
+            "seconds": round(time.perf_counter() - started, 2),
+            "versions": versions(),
+        }
+        write_section(folder / "metrics.json", "fit", summary)
+        write_config(
+            folder / "fit.yaml", "fit", replace(options, resume=False), approximation, card.data_options(), run_options
+        )
     _print(q, fitted, summary, card)
     if found is not None:
         size = len(dataset.validation[0])

@@ -14,7 +14,7 @@ from torch import Tensor
 from osculate.batches import Data, is_pair, number_of_batches
 from osculate.curvature.columns import GGN
 from osculate.curvature.linearisation import Linearisation
-from osculate.evidence.linear import LinearModel, data_of, require_all, summed_statistics
+from osculate.evidence.linear import LinearModel, Place, data_of, require_all, summed_statistics
 from osculate.inputs import Inputs, floating, moved, take
 from osculate.likelihoods import Gaussian as GaussianNoise
 from osculate.linalg import conjugate_gradients
@@ -334,6 +334,37 @@ class _QuasiNewtonSearch(_SearchOnAll):
         super().__init__(settings, model, start)
         self._last: tuple[Gaussian, Tensor, Tensor] | None = None
         self._pairs: list[tuple[Tensor, Tensor]] = []
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The whole state: the point, the last gradient, and the steps that a direction uses."""
+        found = {"theta": self._place.theta}
+        found |= {f"outputs.{number}": part for number, part in enumerate(self._place.outputs)}
+        if self._last is not None:
+            found |= {"last.theta": self._last[1], "last.gradient": self._last[2]}
+        for number, (step, change) in enumerate(self._pairs):
+            found |= {f"step.{number}": step, f"change.{number}": change}
+        return found
+
+    def restore(self, tensors: Mapping[str, Tensor], q: Gaussian) -> None:
+        """Go on from a state of an earlier search with the same data.
+
+        Args:
+            tensors: Result of :meth:`tensors`.
+            q: The posterior of its last step.
+
+        Raises:
+            KeyError: a tensor is missing.
+        """
+        mine = self._place
+        outputs = tuple(tensors[f"outputs.{number}"].to(part) for number, part in enumerate(mine.outputs))
+        self._place = Place(tensors["theta"].to(mine.theta), outputs)
+        if "last.theta" in tensors:
+            self._last = q, tensors["last.theta"].to(mine.theta), tensors["last.gradient"].to(mine.theta)
+        steps = sum(name.startswith("step.") for name in tensors)
+        self._pairs = [
+            (tensors[f"step.{number}"].to(mine.theta), tensors[f"change.{number}"].to(mine.theta))
+            for number in range(steps)
+        ]
 
     def improve(self, q: Gaussian, tolerance: float = 0.0) -> float:
         gradient, precondition = self._model.gradient(q, self._place), q.precision.precondition

@@ -18,12 +18,15 @@ So the mean is the mode of the linear model for a smoothed likelihood, and the c
 [opper2009]
 """
 
+import os
 import warnings
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from osculate.batches import Data
 from osculate.checks import require_whole
@@ -43,9 +46,12 @@ from osculate.evidence.variational import (
     require_same_data,
 )
 from osculate.posteriors import Gaussian, as_gaussian
+from osculate.posteriors.resumable import Checkpoint, Part, Sums, dependencies, opened, with_state
 from osculate.progress import track
 from osculate.registry import choose
+from osculate.schema import flag, require_header, whole
 from osculate.structures import Curvature
+from osculate.tensorfiles import digest
 
 #: Search for the mean.
 SOLVER = QuasiNewton()
@@ -70,6 +76,8 @@ def refine(
     noise: bool = False,
     steps: int | None = None,
     tolerance: float | None = None,
+    checkpoint: str | os.PathLike | None = None,
+    every: str | int = "5min",
     progress: bool = False,
 ) -> Gaussian:
     r"""The Gaussian variational posterior of the linear model around the network: its mean and its covariance.
@@ -102,6 +110,13 @@ def refine(
             ``trust=None`` a hundred.
         tolerance: Distance to the maximum at which the search for a mean ends, relative to that at its start; both are
             measured with the posterior precision. By default 0.3, and 0.01 where ``trust`` is None.
+        checkpoint: A file for what the refinement has reached, from which it goes on after an interruption: the same
+            call again, with the same posterior and data, ends with the same bits. It is removed at the end. It holds
+            the mean and the curvature after the last step, and of the step under way the function values of the data
+            with roots of their covariances (N C² numbers), the search for the mean (about twenty vectors of P numbers)
+            and the sums of the curvature.
+        every: Interval at which it is written: a time such as "30s" or "5min", or a number of pieces of work (batches
+            that were passed, steps of the search).
         progress: Show a progress bar.
 
     Returns:
@@ -110,11 +125,14 @@ def refine(
     Raises:
         TypeError: ``q`` is no Gaussian posterior.
         ValueError: no data, or other data than those of the fit; a likelihood that is not log-concave in f; a bound
-            that is not finite.
+            that is not finite. The checkpoint is of another posterior, of other data or settings, damaged or in use, or
+            asked for with a structure that has no sums.
 
     Cost: for each step a pass for the variances of the function values, one for the curvature, a few with one product
     J v and one Jᵀ u each, and one for the new variances of some of the data, by which the step is judged; of all data
-    where these leave a doubt of more than one in a thousand, or where another step follows. The data are held.
+    where these leave a doubt of more than one in a thousand, or where another step follows. The data are held. What a
+    resumed refinement repeats is a choice of the prior by the evidence, one forward pass that records J again, the
+    judgement that was under way, and what was done since the last write; and it reads the data, for their digest.
 
     >>> import osculate as osc
     >>> X, Y = torch.randn(60, 2), torch.randint(3, (60,))
@@ -136,21 +154,29 @@ def refine(
         q = maximise_evidence(q, mode="linear" if q.likelihood.has_noise else "network", data=data)
     again = partial(refine, data=data, trust=trust, noise=noise, steps=steps, tolerance=tolerance)
     refinement = Refinement(again, q.temperature)
-    with torch.no_grad():
+    if checkpoint is not None:
+        _require_sums(q)
+    with torch.no_grad(), opened(checkpoint, every) as file:
         held = Held.of(q, data)
+        how = {"trust": trust, "noise": noise, "steps": steps, "tolerance": tolerance}
+        progressed = Progress(q, file, {} if file.path is None else _about(q, held, how))
         if q.likelihood.quadratic:  # the curvature is the same at all function values: the mean alone moves
-            return held.known_to(_linear_mode(q, held, trust, tolerance, noise)).noted(refinement=refinement)
-        here = PosteriorAtData.of(q, held)
-        require_same_data(q, here.smoothed.outputs, held.targets)
-        for step in track(range(1, steps + 1), "refinement", steps, progress):
-            refined = _with_covariance(_with_mean(here, trust, tolerance))
-            if step < steps:
-                there = PosteriorAtData.of(refined, held)
+            mean = _linear_mode(q, held, trust, tolerance, noise, file)
+            return held.known_to(mean).noted(refinement=refinement)
+        refined = progressed.q
+        if not progressed.done:
+            here = PosteriorAtData.of(refined, held, file, f"values-{progressed.step}")
+            require_same_data(q, here.smoothed.outputs, held.targets)
+        for step in track(range(progressed.step + 1, progressed.last(steps) + 1), "refinement", steps, progress):
+            refined, last = _with_covariance(_with_mean(here, trust, tolerance, file), file), step == steps
+            if not last:
+                there = PosteriorAtData.of(refined, held, file, f"values-{step}")
                 rise = float(there.bound - here.bound)
-                refined = refined if rise >= 0 else here.q
-                if rise < ENOUGH:
-                    break
+                refined, last = refined if rise >= 0 else here.q, rise < ENOUGH
                 here = there
+            progressed.reached(refined, step, last)
+            if last:
+                break
     if torch.equal(refined.mean, q.mean) and refined.structure is q.structure:
         warnings.warn(
             f"the posterior is not refined: with structure {q.structure.structure.name!r} no step raises the bound. "
@@ -160,7 +186,13 @@ def refine(
     return held.known_to(refined).noted(refinement=refinement)
 
 
-def calibrated(q: Gaussian, noise: bool = True, progress: bool = False) -> Gaussian:
+def calibrated(
+    q: Gaussian,
+    noise: bool = True,
+    progress: bool = False,
+    checkpoint: str | os.PathLike | None = None,
+    every: str | int = "5min",
+) -> Gaussian:
     """The refinement that ``osc.laplace`` makes by default, with the constants that a study on other data has chosen.
 
     For class probabilities each datum counts as ten (a temperature of 0.1), and the mean moves little; for noise of
@@ -170,21 +202,101 @@ def calibrated(q: Gaussian, noise: bool = True, progress: bool = False) -> Gauss
         q: A posterior of a likelihood that saturates or is quadratic.
         noise: Estimate the noise scale, if there is one.
         progress: Show a progress bar.
+        checkpoint: A file for what the refinement has reached (see :func:`refine`).
+        every: Interval at which it is written.
     """
+    how: dict[str, Any] = {"checkpoint": checkpoint, "every": every, "progress": progress}
     if q.likelihood.quadratic:
-        return refine(q, trust=None, noise=noise, progress=progress)
+        return refine(q, trust=None, noise=noise, **how)
     cold = q.replace(temperature=TEMPERATURE * q.temperature)
-    return refine(cold, trust=TRUST, progress=progress).noted(refinement=Refinement(calibrated, q.temperature))
+    return refine(cold, trust=TRUST, **how).noted(refinement=Refinement(calibrated, q.temperature))
 
 
-def _linear_mode(q: Gaussian, held: Held, trust: float | None, tolerance: float, noise: bool) -> Gaussian:
+@dataclass
+class Progress:
+    """The steps of a refinement that are done, as a part of a checkpoint.
+
+    Attributes:
+        q: The posterior after these steps.
+        file: The checkpoint.
+        about: Texts by name on which the refinement depends.
+        step: Number of steps that are done.
+        done: True if no other step follows.
+    """
+
+    q: Gaussian
+    file: Checkpoint
+    about: Mapping[str, str]
+    step: int = 0
+    done: bool = False
+
+    def __post_init__(self) -> None:
+        self._before = self.q
+        found = self.file.part("refinement", self.about)
+        if found is None:
+            self.file.keep("refinement", partial(Part, about=self.about), piece=False)
+            return
+        if not found.facts:  # no step is done
+            return
+        require_header(self.file.path, found.facts, {"step": whole(), "done": flag})
+        self.step, self.done = found.facts["step"], found.facts["done"]
+        state = {name.removeprefix("curvature."): each for name, each in found.tensors.items() if name != "offset"}
+        q = self.q.replace(offset=found.tensors["offset"].to(self.q.mean.device))
+        if state:
+            curvature = with_state(self.file, q.structure, state)
+            q = q.replace(fit=replace(q.fit, curvature=curvature, likelihood=q.likelihood))
+        self.q = q
+
+    def last(self, steps: int) -> int:
+        """The last step that may be left, of this number at most."""
+        return self.step if self.done else steps
+
+    def reached(self, q: Gaussian, step: int, done: bool) -> None:
+        """Note the posterior after a step, and forget what led to it."""
+        tensors: dict[str, Tensor] = {} if q.offset is None else {"offset": q.offset}
+        if q.structure is not self._before.structure:
+            tensors |= {f"curvature.{name}": each for name, each in q.structure.tensors().items()}
+        facts = {"step": step, "done": done}
+        self.file.forget(f"values-{step - 1}", "mean", "sums", "judged")
+        self.file.keep("refinement", lambda: Part(tensors, facts, self.about))
+
+
+def _require_sums(q: Gaussian) -> None:
+    structure = q.structure.structure
+    if not (structure.resumes or q.likelihood.quadratic):
+        raise ValueError(
+            f"structure={structure.name!r} keeps rows or the data themselves, and no sums that a checkpoint could "
+            "hold: refine a posterior of 'kron', 'diag', 'full' or 'low_rank', or without checkpoint."
+        )
+
+
+def _about(q: Gaussian, held: Held, settings: Mapping[str, Any]) -> dict[str, str]:
+    """Texts on which a refinement depends."""
+    state = q.structure.tensors() if q.structure.structure.resumes else {}
+    state = {name: each.cpu() for name, each in {**state, "mean": q.mean}.items()}
+    depends = {"prior": q.prior, "likelihood": q.likelihood, "temperature": q.temperature, **settings}
+    return {
+        "data": f"{len(held.targets):,} data, {held.digest()[:16]}",
+        **dependencies(q.network, q.fit.plan, structure=q.structure.structure, **depends),
+        "posterior": digest({}, state)[:16],
+    }
+
+
+def _linear_mode(
+    q: Gaussian, held: Held, trust: float | None, tolerance: float, noise: bool, file: Checkpoint
+) -> Gaussian:
     """The posterior with the mean of the linear model, and with its noise by N C = β SSE + γ if that is asked for."""
     target, offset = q, q.mean - q.network.mean
     search = SOLVER.search(target, held.batches, q.mean)
     start = search.outputs
     require_same_data(q, start if q.offset is None else network_outputs(q, held), held.targets)
-    for _ in range(ROUNDS if noise else 1):
-        share = _towards_mode(search, target, trust, tolerance)
+    found = file.part("mean")
+    factors = [] if found is None else [found.tensors[f"factor.{n}"].to(q.mean.device) for n in range(found.facts["n"])]
+    for factor in factors:
+        target = target.replace(likelihood=target.likelihood.times(factor))
+    for _ in range(len(factors), ROUNDS if noise else 1):
+        share = _towards_mode(search, target, trust, tolerance, file, factors, found)
+        found = None
         mean = target.replace(offset=offset + share * (search.theta - q.mean))
         if not noise:
             break
@@ -196,6 +308,7 @@ def _linear_mode(q: Gaussian, held: Held, trust: float | None, tolerance: float,
             break
         if abs(float(factor) - 1) < NEAR:
             break
+        factors = [*factors, factor]
         target = target.replace(likelihood=target.likelihood.times(factor))
     if noise:
         _warn_of_noise(mean, held)
@@ -217,7 +330,15 @@ def _warn_of_noise(q: Gaussian, held: Held) -> None:
         )
 
 
-def _towards_mode(search: Any, target: Gaussian, trust: float | None, tolerance: float) -> float:
+def _towards_mode(
+    search: Any,
+    target: Gaussian,
+    trust: float | None,
+    tolerance: float,
+    file: Checkpoint,
+    factors: Sequence[Tensor] = (),
+    found: Part | None = None,
+) -> float:
     """Bring a search to the mode of the linear model, and return the share of the way there that is trusted.
 
     Args:
@@ -225,10 +346,23 @@ def _towards_mode(search: Any, target: Gaussian, trust: float | None, tolerance:
         target: The posterior whose mode it is, with its likelihood.
         trust: The number c of the trust region.
         tolerance: Distance to the maximum, relative to that at the start.
+        file: A checkpoint for the state of the search.
+        factors: Factors of the noise scale by which ``target`` differs from the posterior that is refined.
+        found: The state in the file, if there is one.
     """
-    gaps = [search.improve(target)]
-    while gaps[-1] > tolerance * gaps[0] and len(gaps) < SOLVER.max_steps:
-        gaps.append(search.improve(target, tolerance * gaps[0]))
+    noises = {f"factor.{number}": factor for number, factor in enumerate(factors)}
+    gaps: list[float] = []
+    if found is not None:
+        gaps = found.tensors["gaps"].tolist()
+        search.restore({name.removeprefix("search."): each for name, each in found.tensors.items()}, target)
+
+    def reached() -> Part:
+        state = {f"search.{name}": each for name, each in search.tensors().items()}
+        return Part({**noises, **state, "gaps": torch.tensor(gaps, dtype=torch.double)}, {"n": len(noises)})
+
+    while not gaps or (gaps[-1] > tolerance * gaps[0] and len(gaps) < SOLVER.max_steps):
+        gaps.append(search.improve(target, tolerance * gaps[0] if gaps else 0.0))
+        file.keep("mean", reached)
     if trust is None:
         return 1.0
     allowed = trust * sum(effective_parameters(target).values())
@@ -241,30 +375,34 @@ def _towards_mode(search: Any, target: Gaussian, trust: float | None, tolerance:
     return min(1.0, ((across**2 + square * room) ** 0.5 - across) / square)
 
 
-def _with_mean(state: PosteriorAtData, trust: float | None, tolerance: float) -> PosteriorAtData:
+def _with_mean(state: PosteriorAtData, trust: float | None, tolerance: float, file: Checkpoint) -> PosteriorAtData:
     """The mean of largest bound for these variances of the function values, as far as it is trusted."""
     q, shift = state.q, state.smoothed.shift
     smoothed = replace(state.smoothed, shift=torch.zeros_like(shift))
     target = q.replace(likelihood=smoothed)
     search = SOLVER.search(target, state.held.indexed, q.mean)
     start = search.outputs
-    share = _towards_mode(search, target, trust, tolerance)
+    share = _towards_mode(search, target, trust, tolerance, file, found=file.part("mean"))
     mean = q.replace(offset=q.mean - q.network.mean + share * (search.theta - q.mean))
     return PosteriorAtData(mean, state.held, replace(smoothed, shift=shift + share * (search.outputs - start)))
 
 
-def _with_covariance(state: PosteriorAtData) -> Gaussian:
+def _with_covariance(state: PosteriorAtData, file: Checkpoint) -> Gaussian:
     """The posterior whose curvature is averaged over these function values, or is between that and the one before."""
     q, smoothed = state.q, state.smoothed
-    kind = GGN() if smoothed.spread.shape[2] <= EXACT else Fisher(DRAWS, torch.Generator().manual_seed(0))
-    averaged = curvature_of(q, smoothed, kind, state.held.indexed)
-    for halving in range(HALVINGS):
+    generator = torch.Generator().manual_seed(0)
+    exact = smoothed.spread.shape[2] <= EXACT
+    sums = None if file.path is None else Sums(file, "sums", {}, not exact, generator)
+    averaged = curvature_of(q, smoothed, GGN() if exact else Fisher(DRAWS, generator), state.held.indexed, sums)
+    judged = file.part("judged")
+    for halving in range(0 if judged is None else judged.facts["refused"], HALVINGS):
         curvature = averaged if halving == 0 else _between(q.structure, averaged, 0.5**halving)
         if curvature is None:
             break
         changed = q.replace(fit=replace(q.fit, curvature=curvature, likelihood=q.likelihood))
         if state.rises(changed):
             return changed
+        file.keep("judged", partial(Part, facts={"refused": halving + 1}))
     return q
 
 

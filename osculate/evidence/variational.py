@@ -23,6 +23,7 @@ from osculate.memory import budget, free, readable
 from osculate.posteriors import Gaussian, as_gaussian
 from osculate.posteriors.fit import fitted
 from osculate.posteriors.linearised import deviations, interacting_outputs, mean_function, moments
+from osculate.posteriors.resumable import Checkpoint, Part, Sums, chained
 from osculate.structures import Curvature
 
 #: Nodes of an expectation over several outputs; even, since they come in pairs ±z.
@@ -37,6 +38,8 @@ DRAWS = 16
 CHUNK = 2**26
 #: Relative difference of the log likelihood of the same data, summed in another order.
 SAME = 1e-4
+#: Tensors of the function values of some data, by name.
+VALUES = ("outputs", "spread", "mean")
 #: Data on which a change of the covariance is judged, and standard errors beyond which their verdict is that of all.
 JUDGING, ERRORS = 256, 3.0
 
@@ -191,6 +194,13 @@ class Held:
         """The posterior with these data, if it has none: what a structure keeps besides a matrix is not the data."""
         return q.replace(data=self.batches) if q.data is None else q
 
+    def digest(self) -> str:
+        """A digest of all data."""
+        digest = ""
+        for batch in self.batches:
+            digest = chained(digest, batch)
+        return digest
+
     def part(self, rows: Int[Tensor, " n"]) -> "Held":
         """The data at these indices, which grow."""
         chosen = [rows[(rows >= n[0]) & (rows <= n[-1])] - n[0] for _, n in self.indexed]
@@ -284,12 +294,16 @@ def unrefined(q: Gaussian, data: Data | None) -> Gaussian:
 
 
 def curvature_of(
-    q: Gaussian, likelihood: Likelihood, kind: Kind, batches: Sequence[tuple[Inputs, Tensor]]
+    q: Gaussian,
+    likelihood: Likelihood,
+    kind: Kind,
+    batches: Sequence[tuple[Inputs, Tensor]],
+    sums: Sums | None = None,
 ) -> Curvature:
     """The curvature of a likelihood at the network of a posterior, in its structure."""
     first = Observation(q.network, q.fit.plan, likelihood, kind, batches[0], budget(None, q.network.device))
     structure = q.structure.structure
-    return fitted(first, structure, (iter(batches) for _ in range(structure.passes))).curvature
+    return fitted(first, structure, (iter(batches) for _ in range(structure.passes)), sums).curvature
 
 
 @dataclass(frozen=True, eq=False)
@@ -307,10 +321,31 @@ class PosteriorAtData:
     smoothed: Smoothed
 
     @classmethod
-    def of(cls, q: Gaussian, held: Held) -> "PosteriorAtData":
-        """The state of a posterior at these data."""
-        each = zip(*(_function_values(q, x) for x, _ in held.batches), strict=True)
-        outputs, spread, mean = (torch.cat(parts) for parts in each)
+    def of(cls, q: Gaussian, held: Held, file: Checkpoint | None = None, name: str = "") -> "PosteriorAtData":
+        """The state of a posterior at these data.
+
+        Args:
+            q: The posterior.
+            held: The data.
+            file: A checkpoint for what is computed so far; None for none.
+            name: Name of its part.
+        """
+        found = None if file is None else file.part(name)
+        each = [] if found is None else [tuple(found.tensors[part].to(q.mean.device) for part in VALUES)]
+        passed = 0 if found is None else int(found.facts["batches"])
+
+        def together() -> tuple[Tensor, ...]:
+            return tuple(torch.cat(parts).contiguous() for parts in zip(*each, strict=True))
+
+        for number, (x, _) in enumerate(held.batches[passed:], passed + 1):
+            each.append(_function_values(q, x))
+            if file is not None:
+
+                def reached(number: int = number) -> Part:
+                    return Part(dict(zip(VALUES, together(), strict=True)), {"batches": number})
+
+                file.keep(name, reached)
+        outputs, spread, mean = together()
         return cls(q, held, Smoothed(q.likelihood, held.targets, outputs, spread, mean - outputs))
 
     @cached_property

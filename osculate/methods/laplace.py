@@ -6,14 +6,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from osculate import curvature as curvatures, structures
-from osculate.batches import Data, as_batches, number_of_batches
+from osculate.batches import Data, as_batches, fingerprint, number_of_batches, shuffles_unseeded
 from osculate.curvature.columns import GGN, Kind
 from osculate.curvature.engine import Observation
 from osculate.curvature.plan import make_plan
@@ -25,7 +24,7 @@ from osculate.networks import Output
 from osculate.parameters import Network, point_estimated, require_deterministic_layers, select, trainable, undisturbed
 from osculate.posteriors import Fit, Gaussian, earlier
 from osculate.posteriors.fit import first_rows, fitted, observe, require_room
-from osculate.posteriors.resumable import Sums, dependencies, interval
+from osculate.posteriors.resumable import Checkpoint, Sums, dependencies, opened
 from osculate.predictive import tune
 from osculate.priors import Isotropic, Layerwise, Prior
 from osculate.progress import track
@@ -84,9 +83,10 @@ def laplace(
         validation: Held-out data on which the posterior is tuned in the same call (:func:`osculate.tune`).
         memory: Largest size of the temporaries of the pass, in bytes or as "2GB"; by default 256 MiB (up to 1 GiB for
             large networks), or a quarter of the free memory if that is less.
-        checkpoint: A file for the sums over the data, from which an interrupted fit goes on where it was: the same call
-            again ends with the same bits. It is removed at the end, so that a refinement that is interrupted needs no
-            new sums. The data must come in the same order.
+        checkpoint: A file for the sums over the data, and for the refinement, from which an interrupted fit goes on
+            where it was: the same call again ends with the same bits. It is removed at the end. The data must come in
+            the same order; they are passed over, for their digest, and not summed again. Only the choice of the prior
+            by the evidence, and of the subnetwork, is repeated.
         every: Interval at which it is written: a time such as "30s" or "5min", or a number of batches.
         progress: Show a progress bar.
 
@@ -98,7 +98,7 @@ def laplace(
         ValueError: dropout or batch normalisation is in training mode, no parameter is trainable, the data are empty
             or not finite, the targets do not fit, a name is unknown, the model returns no such output or several
             without a choice, or the network is too large. The checkpoint is of another network, of other data or
-            settings, or damaged.
+            settings, damaged, or in use.
         TypeError: a likelihood, structure, curvature or prior is of another type, the loader yields no pairs, or the
             targets are of the wrong type.
 
@@ -122,7 +122,6 @@ def laplace(
         prior = lookup("prior", prior, {"evidence": Layerwise()})
     elif not isinstance(prior, Prior):
         prior = Isotropic(prior)
-    interval(every)
     if not isinstance(refine, bool):
         choose("refine", refine, ("auto",))
     require_network(model, likelihood)
@@ -136,45 +135,61 @@ def laplace(
             f"structure={matrix.name!r} reads the data {matrix.passes} times, and {type(data).__name__} can be read "
             "only once: pass a list of batches, a DataLoader or a pair (X, Y)."
         )
-    batches = _tracked(data, progress, f"{matrix.name} curvature")
-    first = next(batches)
-    network = _network(model, subset, first[0])
-    start = observe(network, likelihood, kind, first, memory)
-    require_room(start, Diag() if isinstance(subset, Subnetwork) else matrix, memory)
-    batches_of_fit: Iterator[tuple[Inputs, Tensor]] = chain([first], batches)
-    if isinstance(subset, Subnetwork):
-        start = _restricted(start, subset, matrix, data, batches_of_fit, progress)
-        batches_of_fit = _tracked(data, progress, f"{matrix.name} curvature of the subnetwork")
-        require_room(start, matrix, memory)
-    titles = (f"{matrix.name} curvature, pass {number} of {matrix.passes}" for number in range(2, matrix.passes + 1))
-    again = chain([batches_of_fit], (_tracked(data, progress, title) for title in titles))
-    sums = None
     if checkpoint is not None:
-        if not matrix.resumes:
-            raise ValueError(
-                f"structure={matrix.name!r} keeps rows or the data themselves, and no sums that a checkpoint could "
-                "hold: fit with 'kron', 'diag', 'full' or 'low_rank', or without checkpoint."
-            )
-        generator = getattr(kind, "generator", None)
-        plain = kind if generator is None else replace(kind, generator=None)  # type: ignore[type-var]
-        about = dependencies(network, start.plan, structure=matrix, curvature=plain, likelihood=likelihood)
-        sums = Sums(Path(checkpoint), every, about, hasattr(kind, "generator"), generator)
-    fit = fitted(start, matrix, again, sums)
-    kept = None if isinstance(data, Iterator) else data
-    prior.require_structure(fit.curvature)
-    q = Gaussian(fit, likelihood, prior, first_data=first_rows(*first), data=kept)
-    if by_evidence:
-        q = maximise_evidence(q)
-    studied = (likelihood.quadratic or (likelihood.saturates and prior.independent)) and isinstance(kind, GGN)
-    if refine is True or (refine and studied and not getattr(model, "mean_is_network", False)):
-        q = _refined(q, by_evidence, refine is True, progress)
-    q = q if validation is None else tune(q, validation, progress=progress)
-    if sums is not None:
-        sums.remove()
-    return q
+        _require_resumable(matrix, data)
+    with opened(checkpoint, every) as file:
+        batches = _tracked(data, progress, f"{matrix.name} curvature")
+        first = next(batches)
+        network = _network(model, subset, first[0])
+        start = observe(network, likelihood, kind, first, memory)
+        require_room(start, Diag() if isinstance(subset, Subnetwork) else matrix, memory)
+        batches_of_fit: Iterator[tuple[Inputs, Tensor]] = chain([first], batches)
+        if isinstance(subset, Subnetwork):
+            start = _restricted(start, subset, matrix, data, batches_of_fit, progress)
+            batches_of_fit = _tracked(data, progress, f"{matrix.name} curvature of the subnetwork")
+            require_room(start, matrix, memory)
+        titles = (
+            f"{matrix.name} curvature, pass {number} of {matrix.passes}" for number in range(2, matrix.passes + 1)
+        )
+        again = chain([batches_of_fit], (_tracked(data, progress, title) for title in titles))
+        fit = fitted(start, matrix, again, None if checkpoint is None else _sums(start, matrix, data, file))
+        file.write()
+        kept = None if isinstance(data, Iterator) else data
+        prior.require_structure(fit.curvature)
+        q = Gaussian(fit, likelihood, prior, first_data=first_rows(*first), data=kept)
+        if by_evidence:
+            q = maximise_evidence(q)
+        studied = (likelihood.quadratic or (likelihood.saturates and prior.independent)) and isinstance(kind, GGN)
+        if refine is True or (refine and studied and not getattr(model, "mean_is_network", False)):
+            q = _refined(q, by_evidence, refine is True, progress, file)
+        return q if validation is None else tune(q, validation, progress=progress)
 
 
-def _refined(q: Gaussian, noise: bool, required: bool, progress: bool) -> Gaussian:
+def _require_resumable(structure: Structure, data: Data) -> None:
+    """Refuse a structure without sums, and warn of a loader whose order a resumed fit does not know."""
+    if not structure.resumes:
+        raise ValueError(
+            f"structure={structure.name!r} keeps rows or the data themselves, and no sums that a checkpoint could "
+            "hold: fit with 'kron', 'diag', 'full' or 'low_rank', or without checkpoint."
+        )
+    if shuffles_unseeded(data):
+        warnings.warn(
+            "the loader shuffles by torch's own random numbers, so that a fit that is interrupted may find its data in "
+            "another order and cannot go on: fit with shuffle=False, or give the loader a generator with a seed.",
+            stacklevel=3,
+        )
+
+
+def _sums(start: Observation, structure: Structure, data: Data, file: Checkpoint) -> Sums:
+    """The part of a checkpoint for the sums of the fit."""
+    generator = getattr(start.kind, "generator", None)
+    kind = start.kind if generator is None else replace(start.kind, generator=None)  # type: ignore[type-var]
+    about = {f"data {name}": words for name, words in fingerprint(data).items()}
+    about |= dependencies(start.network, start.plan, structure=structure, curvature=kind, likelihood=start.likelihood)
+    return Sums(file, "fit", about, hasattr(start.kind, "generator"), generator)
+
+
+def _refined(q: Gaussian, noise: bool, required: bool, progress: bool, file: Checkpoint) -> Gaussian:
     """The refined posterior, or the same one with a warning where the data cannot be read again or held."""
     problem = (
         "the data can be read only once, and refinement reads them again. Pass a list of batches, a DataLoader or a "
@@ -182,7 +197,7 @@ def _refined(q: Gaussian, noise: bool, required: bool, progress: bool) -> Gaussi
     )
     if q.data is not None:
         try:
-            return calibrated(q, noise, progress)
+            return calibrated(q, noise, progress, None if file.path is None else file)
         except ValueError as error:
             if required:
                 raise

@@ -146,7 +146,7 @@ def fitted(
         start: The first batch.
         structure: The structure.
         passes: The batches of each pass.
-        sums: A file for the sums, by which an interrupted fit goes on; None for none.
+        sums: Part of a checkpoint for the sums, by which an interrupted fit goes on; None for none.
     """
     network, likelihood = start.network, start.likelihood
     curvature = structure.zero(start.plan.specs, network.space, network.state_dtype, network.device)
@@ -157,11 +157,9 @@ def fitted(
     if sums is not None:
         curvature, size = sums.restored(curvature, statistics)
     for number, batches in enumerate(passes):
-        summed = True  # before this process
         for batch, (x, y) in enumerate(batches):
             if sums is not None and sums.done(number, batch, (x, y)):
                 continue
-            summed = False
             x, y = moved(x, network.device), y.to(network.device)
             f = structure.add(curvature, replace(start, batch=(x, y), number=batch), number)
             if number == 0:
@@ -172,9 +170,11 @@ def fitted(
                 sums.keep(curvature, statistics, size)
         if sums is not None:
             sums.end_of_pass(number)
-            sums.keep(curvature, statistics, size, at_end=number + 1 == structure.passes)
-        if not (summed and sums is not None and sums.beyond(number)):
+        if sums is None or number >= sums.finished:
             curvature.finish()
+            if sums is not None:
+                sums.finished = number + 1
+                sums.keep(curvature, statistics, size, piece=False)
     if isinstance(start.kind, Hessian):
         curvature = replace(curvature, blocks=without_negative_curvature(curvature.blocks))
     for name, tensor in curvature.tensors().items():

@@ -1,21 +1,26 @@
-"""Sums over data that survive an interruption: partial curvature, and the position in the data."""
+"""Computations that survive an interruption: a file of what their parts have reached, such as sums over data."""
 
 import hashlib
 import json
+import os
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from osculate.curvature.plan import Plan
+from osculate.files import locked
 from osculate.inputs import Inputs
 from osculate.parameters import Network
-from osculate.schema import many, mapping, require, require_header, require_like, text, whole
+from osculate.schema import many, mapping, record, require, require_header, require_like, text, whole
 from osculate.settings import described
 from osculate.structures import Curvature
 from osculate.tensorfiles import digest, header_of, network_tensors, read_tensors, write_tensors
@@ -23,15 +28,18 @@ from osculate.tensorfiles import digest, header_of, network_tensors, read_tensor
 HEADER = "osculate.sums"
 #: Seconds in the units of an interval.
 UNITS = {"s": 1, "sec": 1, "min": 60, "h": 3600}
-#: Header of a file.
-SUMS = {"about": mapping(text), "position": many(whole()), "data": text, "size": whole()}
+#: Header of a file, and of the sums in it.
+PARTS = {"parts": mapping(record(about=mapping(text), facts=mapping()))}
+SUMS = {"position": many(whole()), "finished": whole(), "data": text, "size": whole()}
+#: Longest text by which a setting is compared; longer ones are compared by a digest.
+LONGEST = 200
 
 
 def interval(every: str | int) -> tuple[float, int]:
-    """Seconds and batches between two writes.
+    """Seconds and pieces of work between two writes.
 
     Args:
-        every: A number of batches, or a time such as "30s", "5min" or "1h".
+        every: A number of pieces, such as batches, or a time such as "30s", "5min" or "1h".
 
     Raises:
         ValueError: it is neither.
@@ -47,51 +55,188 @@ def interval(every: str | int) -> tuple[float, int]:
     return float(found[1]) * UNITS[found[2]], 1
 
 
-@dataclass
+@dataclass(frozen=True)
+class Part:
+    """The state that one part of a computation has reached.
+
+    Attributes:
+        tensors: Tensors by name.
+        facts: Numbers, texts and lists of them.
+        about: Texts by name on which it depends, such as a digest of the weights.
+    """
+
+    tensors: Mapping[str, Tensor] = field(default_factory=dict)
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    about: Mapping[str, str] = field(default_factory=dict)
+
+
+class Checkpoint(os.PathLike):
+    """The file of a computation: what its parts have reached, written at intervals, and read if there is one.
+
+    It is used in a ``with`` block, in which no other process can use the file; the block removes the file where it ends
+    without an error.
+
+    Args:
+        path: The file; None for none, so that nothing is found and nothing written.
+        every: See :func:`interval`.
+        fresh: Begin anew, without what the file holds.
+
+    Raises:
+        ValueError: another process uses the file, or it is damaged.
+    """
+
+    def __init__(self, path: Path | None, every: str | int, fresh: bool = False) -> None:
+        self.path, self._fresh = path, fresh
+        self._seconds, self._pieces = interval(every)
+        self._parts: dict[str, Callable[[], Part]] = {}
+        self._unwritten, self._due = 0, time.monotonic() + self._seconds
+        self._lock = ExitStack()
+
+    def __fspath__(self) -> str:
+        return str(self.path)
+
+    def __enter__(self) -> "Checkpoint":
+        if self.path is not None:
+            self._lock.enter_context(locked(self.path))
+            try:
+                if self._fresh:
+                    self.path.unlink(missing_ok=True)
+                elif self.path.exists():
+                    self._read(self.path)
+            except BaseException:
+                self._lock.close()
+                raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        with self._lock:
+            if self.path is not None and kind is None:
+                self.path.unlink(missing_ok=True)
+
+    def _read(self, path: Path) -> None:
+        metadata, tensors = read_tensors(path)
+        require(HEADER in metadata, path, "it is no checkpoint of a fit")
+        header = header_of(path, metadata, HEADER)
+        require_header(path, header, PARTS)
+        each: dict[str, dict[str, Tensor]] = {name: {} for name in header["parts"]}
+        for name, tensor in tensors.items():
+            part, _, rest = name.partition(".")
+            require(part in each, path, f"it has {name!r}")
+            # as aligned in memory as those of an uninterrupted computation: the rounding of products depends on it
+            each[part][rest] = tensor.clone()
+        for name, said in header["parts"].items():
+            found = Part(each[name], said["facts"], said["about"])
+            self._parts[name] = partial(_same, found)
+
+    def part(self, name: str, about: Mapping[str, str] | None = None) -> Part | None:
+        """Return what the file holds of a part, None for nothing.
+
+        Args:
+            name: Name of the part, without a dot.
+            about: Texts on which it depends.
+
+        Raises:
+            ValueError: it was begun with other ones.
+        """
+        if name not in self._parts:
+            return None
+        found = self._parts[name]()
+        for key, mine in (about or {}).items():
+            if (theirs := found.about.get(key)) != mine:
+                other = "other data: " if key.startswith("data") else ""
+                raise ValueError(
+                    f"the {name} in {str(self.path)!r} was begun with {other}{key}={theirs}, and this one has {mine}: "
+                    "go on with the same, or remove the file to begin anew."
+                )
+        return found
+
+    def keep(self, name: str, reached: Callable[[], Part], piece: bool = True) -> None:
+        """Note what a part has reached, and write all parts if it is time.
+
+        Args:
+            name: Name of the part, without a dot.
+            reached: Makes the part when it is written, then or later.
+            piece: A piece of work is done; without, nothing is written.
+        """
+        if self.path is None:
+            return
+        self._parts[name] = reached
+        self._unwritten += piece
+        if piece and self._unwritten >= self._pieces and time.monotonic() >= self._due:
+            self.write()
+
+    def forget(self, *names: str) -> None:
+        """Leave parts out of what is written from now on."""
+        for name in names:
+            self._parts.pop(name, None)
+
+    def write(self) -> None:
+        """Write all parts, if a piece of work is not in the file yet."""
+        if self.path is None or not self._unwritten:
+            return
+        parts = {name: reached() for name, reached in self._parts.items()}
+        tensors = {f"{name}.{key}": each for name, part in parts.items() for key, each in part.tensors.items()}
+        said = {name: {"about": dict(part.about), "facts": dict(part.facts)} for name, part in parts.items()}
+        write_tensors(self.path, tensors, HEADER, {"parts": said})
+        self._unwritten, self._due = 0, time.monotonic() + self._seconds
+
+
+def _same(part: Part) -> Part:
+    return part
+
+
+@contextmanager
+def opened(checkpoint: str | os.PathLike | None, every: str | int) -> Iterator[Checkpoint]:
+    """The checkpoint of a path; one that is open already is used, and left to who has opened it.
+
+    Args:
+        checkpoint: A path, a checkpoint, or None.
+        every: See :func:`interval`.
+    """
+    if isinstance(checkpoint, Checkpoint):
+        yield checkpoint
+        return
+    with Checkpoint(None if checkpoint is None else Path(checkpoint), every) as file:
+        yield file
+
+
 class Sums:
-    """The file of a fit: its sums so far, written at intervals, and read if there is one.
+    """Sums over data as a part of a checkpoint.
 
     Data that were summed before are passed over, and compared with those that were seen by a digest. A resumed fit ends
     with the same bits as an uninterrupted one.
 
     Attributes:
-        path: The file; it is removed at the end.
-        every: See :func:`interval`.
-        about: Texts by name on which the sums depend, such as a digest of the weights.
+        finished: Number of passes whose sums are complete.
+
+    Args:
+        file: The checkpoint.
+        name: Name of the part.
+        about: Texts by name on which the sums depend.
         draws: True for random columns: the states of torch's generator and of ``generator`` are then kept.
         generator: Source of random columns, None for torch's own.
     """
 
-    path: Path
-    every: str | int
-    about: Mapping[str, str]
-    draws: bool = False
-    generator: torch.Generator | None = None
-    _position: tuple[int, int] = field(default=(0, 0), init=False)
-    _chain: str = field(default="", init=False)
-    _expected: str = field(default="", init=False)
-    _found: dict[str, Tensor] = field(default_factory=dict, init=False)
-    _size: int = field(default=0, init=False)
-
-    def __post_init__(self) -> None:
-        self._seconds, self._batches = interval(self.every)
-        self._seen, self._written, self._random = (0, 0), (0, 0), dict[str, Tensor]()
-        self._due = time.monotonic() + self._seconds
-        if not self.path.exists():
-            return
-        metadata, tensors = read_tensors(self.path)
-        require(HEADER in metadata, self.path, "it is no checkpoint of a fit")
-        header = header_of(self.path, metadata, HEADER)
-        require_header(self.path, header, SUMS)
-        require(len(header["position"]) == 2, self.path, "its position is no pass and batch")
-        for name, mine in self.about.items():
-            if (theirs := header["about"].get(name)) != mine:
-                raise ValueError(
-                    f"the fit in {str(self.path)!r} was begun with {name}={theirs}, and this one has {mine}: fit with "
-                    "the same, or remove the file to begin anew."
-                )
-        self._position, self._expected = tuple(header["position"]), header["data"]
-        self._found, self._size = tensors, header["size"]
+    def __init__(
+        self,
+        file: Checkpoint,
+        name: str,
+        about: Mapping[str, str],
+        draws: bool = False,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        self._file, self._name, self._about, self._generator = file, name, dict(about), generator
+        self._draws = draws
+        self._seen, self._position, self.finished = (0, 0), (0, 0), 0
+        self._chain, self._expected = "", ""
+        self._random: dict[str, Tensor] = {}
+        self._found = file.part(name, about)
+        if self._found is not None:
+            facts = self._found.facts
+            require_header(file.path, facts, SUMS)
+            require(len(facts["position"]) == 2, file.path, "its position is no pass and batch")
+            self._position, self._expected = tuple(facts["position"]), facts["data"]
+            self.finished = facts["finished"]
 
     def restored(self, curvature: Curvature, statistics: dict[str, Tensor]) -> tuple[Curvature, int]:
         """The curvature of the file, if there is one, and the number of data; statistics are filled in place.
@@ -99,20 +244,17 @@ class Sums:
         Raises:
             ValueError: the file holds other tensors.
         """
-        if not self._found:
+        if self._found is None:
             return curvature, 0
         parts: dict[str, dict[str, Tensor]] = {"curvature": {}, "statistics": {}, "random": {}}
-        for name, tensor in self._found.items():
+        for name, tensor in self._found.tensors.items():
             kind, _, rest = name.partition(".")
-            require(kind in parts, self.path, f"it has {name!r}")
+            require(kind in parts, self._file.path, f"it has {name!r}")
             parts[kind][rest] = tensor
-        require_like(self.path, parts["curvature"], curvature.tensors(), "the curvature")
         device = next(iter(curvature.tensors().values())).device
-        statistics.update({name: tensor.to(device) for name, tensor in parts["statistics"].items()})
+        statistics.update({name: tensor.to(device, copy=True) for name, tensor in parts["statistics"].items()})
         self._random = parts["random"]
-        # as aligned in memory as those of an uninterrupted fit: the rounding of products depends on it
-        moved = {name: tensor.to(device).clone() for name, tensor in parts["curvature"].items()}
-        return curvature.with_tensors(moved), self._size
+        return with_state(self._file, curvature, parts["curvature"]), self._found.facts["size"]
 
     def done(self, number: int, batch: int, data: tuple[Inputs, Tensor]) -> bool:
         """True for a batch whose sums are in the file.
@@ -125,15 +267,15 @@ class Sums:
         Raises:
             ValueError: the data are others than those that were summed.
         """
-        self._chain = _chained(self._chain, data)
+        self._chain = chained(self._chain, data)
         self._seen = number, batch + 1
         if (number, batch) >= self._position:
             self._restore_randomness()
             return False
         if (number, batch + 1) == self._position and self._chain != self._expected:
             raise ValueError(
-                f"the fit in {str(self.path)!r} was begun with other data, or with the same in another order: fit with "
-                "the same data in a fixed order, or remove the file to begin anew."
+                f"the {self._name} in {str(self._file.path)!r} was begun with other data, or with the same in another "
+                "order: go on with the same data in a fixed order, or remove the file to begin anew."
             )
         return True
 
@@ -142,10 +284,11 @@ class Sums:
         try:
             if "default" in random:
                 torch.set_rng_state(random["default"])
-            if self.generator is not None and "own" in random:
-                self.generator.set_state(random["own"])
+            if self._generator is not None and "own" in random:
+                self._generator.set_state(random["own"])
         except RuntimeError as error:
-            raise ValueError(f"{str(self.path)!r} is damaged: {error}. Remove it to begin anew.") from error
+            path = str(self._file.path)
+            raise ValueError(f"{path!r} is damaged: {error}. Remove it to begin anew.") from error
 
     def end_of_pass(self, number: int) -> None:
         """Raise ValueError if a pass has ended before the position of the file.
@@ -155,33 +298,38 @@ class Sums:
         """
         if self._position[0] == number and self._seen < self._position:
             raise ValueError(
-                f"the fit in {str(self.path)!r} was begun with more, other data than there are now: fit with the same "
-                "data, or remove the file to begin anew."
+                f"the {self._name} in {str(self._file.path)!r} was begun with more, other data than there are now: go "
+                "on with the same data, or remove the file to begin anew."
             )
 
-    def beyond(self, number: int) -> bool:
-        """True if the file was written in a later pass, so that its curvature has this one complete."""
-        return self._position[0] > number
+    def keep(self, curvature: Curvature, statistics: Mapping[str, Tensor], size: int, piece: bool = True) -> None:
+        """Note the sums after a batch, or, as no ``piece``, after the end of a pass."""
+        position, finished, chain = list(self._seen), self.finished, self._chain
+        random: dict[str, Tensor] = {}
+        if self._draws and self._generator is None:
+            random["default"] = torch.get_rng_state()
+        elif self._draws and self._generator is not None:
+            random["own"] = self._generator.get_state()
 
-    def keep(self, curvature: Curvature, statistics: Mapping[str, Tensor], size: int, at_end: bool = False) -> None:
-        """Write the sums after a batch, if it is time, or at the end of the last pass."""
-        number, batch = self._seen
-        due = time.monotonic() >= self._due and batch % self._batches == 0
-        if self._seen <= max(self._position, self._written) or not (at_end or due):
-            return
-        tensors = {f"curvature.{name}": tensor for name, tensor in curvature.tensors().items()}
-        tensors |= {f"statistics.{name}": tensor for name, tensor in statistics.items()}
-        if self.draws:
-            tensors["random.default"] = torch.get_rng_state()
-            if self.generator is not None:
-                tensors["random.own"] = self.generator.get_state()
-        header = {"about": dict(self.about), "position": [number, batch], "data": self._chain, "size": size}
-        write_tensors(self.path, tensors, HEADER, header)
-        self._due, self._written = time.monotonic() + self._seconds, self._seen
+        def reached() -> Part:
+            tensors = {f"curvature.{name}": tensor for name, tensor in curvature.tensors().items()}
+            tensors |= {f"statistics.{name}": tensor for name, tensor in statistics.items()}
+            tensors |= {f"random.{name}": state for name, state in random.items()}
+            facts = {"position": position, "finished": finished, "data": chain, "size": size}
+            return Part(tensors, facts, self._about)
 
-    def remove(self) -> None:
-        """Remove the file, once the fit is complete."""
-        self.path.unlink(missing_ok=True)
+        self._file.keep(self._name, reached, piece)
+
+
+def with_state(file: Checkpoint, curvature: Curvature, tensors: Mapping[str, Tensor]) -> Curvature:
+    """The same matrix with the state that a checkpoint holds.
+
+    Raises:
+        ValueError: the state has other names or shapes.
+    """
+    mine = curvature.tensors()
+    require_like(file.path, tensors, mine, "the curvature")
+    return curvature.with_tensors({name: each.to(mine[name].device, copy=True) for name, each in tensors.items()})
 
 
 def dependencies(network: Network, plan: Plan, **settings: object) -> dict[str, str]:
@@ -197,11 +345,17 @@ def dependencies(network: Network, plan: Plan, **settings: object) -> dict[str, 
         "blocks": blocks[:16],
         "network": printed[:16],
         "torch": torch.__version__,
-        **{name: json.dumps(described(setting)) for name, setting in settings.items()},
+        **{name: _text(setting) for name, setting in settings.items()},
     }
 
 
-def _chained(chain: str, data: tuple[Inputs, Tensor]) -> str:
+def _text(setting: object) -> str:
+    """A setting in words, or a digest where these are many."""
+    words = json.dumps(described(setting))
+    return words if len(words) <= LONGEST else hashlib.sha256(words.encode()).hexdigest()[:16]
+
+
+def chained(chain: str, data: tuple[Inputs, Tensor]) -> str:
     """A digest of the batches so far."""
     leaves = (each.detach().cpu() for each in tree_leaves(data) if isinstance(each, Tensor))
     return digest({"before": chain}, {str(number): tensor for number, tensor in enumerate(leaves)})

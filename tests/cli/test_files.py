@@ -624,7 +624,7 @@ def test_an_interrupted_fit_goes_on(
     run: Any, classifier: Path, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = ("fit", "--checkpoint", classifier, "--output", tmp_path, "--tune", "false")
-    monkeypatch.setattr("osculate.cli.approximation.EVERY", 1)
+    monkeypatch.setattr("osculate.cli.fit.EVERY", 1)
     added = Kron.add
     calls: list[int] = []
 

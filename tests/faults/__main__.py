@@ -17,7 +17,7 @@ from osculate.progress import track
 from tests.faults.artefacts import MAKERS, TENSORS, answer, make, name_of
 from tests.faults.damage import ACCIDENTS, swapped_tensors
 from tests.faults.hostile import CANARY, hostile
-from tests.faults.kills import ELSEWHERE, JOBS, difference, killed, undisturbed
+from tests.faults.kills import ELSEWHERE, JOBS, Kills
 
 RECORD = Path(__file__).with_name("record.json")
 PAGE = Path(__file__).parents[2] / "docs" / "reliability.md"
@@ -102,15 +102,10 @@ def kills(count: int) -> dict[str, dict[str, int]]:
     """Count the outcomes of killed commands, half of them with temporary files on another file system."""
     outcomes: dict[str, Counter] = {}
     with tempfile.TemporaryDirectory() as name, tempfile.TemporaryDirectory(dir=ELSEWHERE) as elsewhere:
-        folder = Path(name)
-        seconds = {job: undisturbed(JOBS[job], folder / job / "whole", folder / "scratch") for job in JOBS}
+        harness = Kills(Path(name), Path(elsewhere))
         for number in track(range(count), "kills", count, True):
-            job, draw = list(JOBS)[number % len(JOBS)], random.Random(number)
-            scratch = Path(elsewhere) if number % 2 else folder / "scratch"
-            run = folder / job / str(number) / "run"
-            fault = killed(JOBS[job], run, scratch, seconds[job], draw)
-            fault = fault or difference(JOBS[job], folder / job / "whole", run)
-            outcomes.setdefault(job, Counter())[fault or "the same result"] += 1
+            job = list(JOBS)[number // 2 % len(JOBS)]
+            outcomes.setdefault(job, Counter())[harness.outcome(job, number) or "the same result"] += 1
     return {what: dict(counts) for what, counts in outcomes.items()}
 
 

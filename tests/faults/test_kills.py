@@ -2,29 +2,28 @@
 
 import errno
 import os
-import random
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from osculate.files import _machine, write_text
-from tests.faults.kills import ELSEWHERE, JOBS, difference, killed, undisturbed
+from tests.faults.kills import ELSEWHERE, JOBS, Kills
+
+
+@pytest.fixture(scope="module", name="kills")
+def _kills(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kills]:
+    with tempfile.TemporaryDirectory(dir=ELSEWHERE if ELSEWHERE.is_dir() else None) as elsewhere:
+        yield Kills(tmp_path_factory.mktemp("kills"), Path(elsewhere))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", JOBS)
-def test_a_killed_command_goes_on(name: str, tmp_path: Path) -> None:
-    """Twice each: ten kills in all."""
-    job, draw = JOBS[name], random.Random(name)
-    seconds = undisturbed(job, tmp_path / "whole", tmp_path / "scratch")
-    with tempfile.TemporaryDirectory(dir=ELSEWHERE if ELSEWHERE.is_dir() else None) as elsewhere:
-        for number, scratch in enumerate((tmp_path / "scratch", Path(elsewhere))):
-            run = tmp_path / str(number) / "run"
-            assert not killed(job, run, scratch, seconds, draw)
-            assert not difference(job, tmp_path / "whole", run)
+@pytest.mark.parametrize("number", range(10))
+def test_a_killed_command_goes_on(number: int, kills: Kills) -> None:
+    assert not kills.outcome(list(JOBS)[number % len(JOBS)], number)
 
 
 def dead() -> int:

@@ -1,17 +1,22 @@
 """Fits that go on where they were interrupted, and end with the same bits."""
 
+import subprocess
+import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
 
 import osculate as osc
-from osculate.posteriors.resumable import interval
+from osculate.posteriors.resumable import Checkpoint, interval
 from tests.errors import says
 
+ROOT = Path(__file__).parents[2]
 BATCHES = [(torch.randn(6, 4), torch.randint(3, (6,))) for _ in range(7)]
 LIKELIHOOD = osc.likelihoods.Categorical()
 
@@ -116,3 +121,116 @@ def test_other_data_settings_and_networks_are_refused(tmp_path: Path) -> None:
 def test_intervals(every: Any) -> None:
     with pytest.raises(ValueError, match=says("every", "5min")):
         interval(every)
+
+
+def test_one_at_a_time(tmp_path: Path) -> None:
+    path = tmp_path / "fit.ckpt"
+    with Checkpoint(path, 1), pytest.raises(ValueError, match=says("fit.ckpt", "in use", "its own file")):
+        fit(BATCHES, checkpoint=path)
+    code = f"from osculate.files import locked\nfrom pathlib import Path\nwith locked(Path({str(path)!r})): pass"
+    with Checkpoint(path, 1):
+        other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert other.returncode
+    assert "in use" in other.stderr
+    fit(BATCHES, checkpoint=path)
+    assert not list(tmp_path.iterdir()), "nothing is left behind"
+
+
+def test_a_loader_that_shuffles_unseeded_is_warned_of(tmp_path: Path) -> None:
+    data = TensorDataset(torch.cat([x for x, _ in BATCHES]), torch.cat([y for _, y in BATCHES]))
+    with pytest.warns(UserWarning, match="shuffles by torch's own random numbers"):
+        fit(DataLoader(data, shuffle=True), checkpoint=tmp_path / "fit.ckpt")
+    seeded = DataLoader(data, shuffle=True, generator=torch.Generator().manual_seed(0))
+    fit(seeded, checkpoint=tmp_path / "fit.ckpt")
+
+
+class Stops(Exception):
+    """An interruption."""
+
+
+@contextmanager
+def stopping(monkeypatch: pytest.MonkeyPatch, after: int) -> Iterator[None]:
+    """Interrupt a computation after some pieces of work."""
+    whole, pieces = Checkpoint.keep, []
+
+    def keep(self: Checkpoint, name: str, reached: Any, piece: bool = True) -> None:
+        whole(self, name, reached, piece)
+        pieces.extend([name] * piece)
+        if len(pieces) >= after:
+            raise Stops
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Checkpoint, "keep", keep)
+        yield
+
+
+def assert_same(one: osc.posteriors.Gaussian, other: osc.posteriors.Gaussian) -> None:
+    assert torch.equal(one.mean, other.mean)
+    assert all(torch.equal(one.structure.tensors()[name], each) for name, each in other.structure.tensors().items())
+    assert torch.equal(one.precision.log_det_ratio(), other.precision.log_det_ratio())
+    if one.likelihood.has_noise:
+        assert torch.equal(torch.as_tensor(one.likelihood.scale), torch.as_tensor(other.likelihood.scale))
+
+
+REGRESSION = [(x, torch.randn(len(x), 3)) for x, _ in BATCHES]
+#: Refinements by name: likelihood, data, structure, and options.
+REFINEMENTS: dict[str, tuple[Any, list, str, dict[str, Any]]] = {
+    "classes": (LIKELIHOOD, BATCHES, "kron", {}),
+    "several steps": (LIKELIHOOD, BATCHES, "full", {"trust": None, "steps": 3}),
+    "two passes": (LIKELIHOOD, BATCHES, "ekfac", {"steps": 2}),
+    "noise": (osc.likelihoods.Gaussian(2.0), REGRESSION, "kron", {"trust": None, "noise": True}),
+    "rows": (osc.likelihoods.Gaussian(2.0), REGRESSION, "dual", {"trust": None}),
+}
+
+
+@pytest.mark.parametrize("name", REFINEMENTS)
+def test_a_resumed_refinement_has_the_same_bits(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Interrupted after the first piece of work, then after the next three of those that are left, and so on."""
+    likelihood, data, structure, options = REFINEMENTS[name]
+    monkeypatch.setattr("osculate.evidence.variational.CHUNK", 1)  # batches are not joined
+    q = osc.laplace(network(), likelihood, data, structure=structure, prior=1.0, refine=False)
+    path, whole = tmp_path / "refine.safetensors", osc.refine(q, **options)
+    after, times = 1, 0
+    while True:
+        try:
+            with stopping(monkeypatch, after):
+                again = osc.refine(q, checkpoint=path, every=1, **options)
+            break
+        except Stops:
+            assert path.exists()
+            after, times = 3, times + 1
+            assert times < 60
+    assert times
+    assert_same(again, whole)
+    assert not list(tmp_path.iterdir()), "nothing is left behind"
+
+
+def test_a_refinement_is_refused_for_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "refine.safetensors"
+    q = osc.laplace(network(), LIKELIHOOD, BATCHES, prior=1.0, refine=False)
+    with pytest.raises(Stops), stopping(monkeypatch, 2):
+        osc.refine(q, checkpoint=path, every=1)
+    other = [(x + 1e-6, y) for x, y in BATCHES]
+    with pytest.raises(ValueError, match=says("refinement", "other data", "42 data", "remove the file")):
+        osc.refine(q, other, checkpoint=path)
+    with pytest.raises(ValueError, match=says("trust=0.25", "0.5", "remove the file")):
+        osc.refine(q, trust=0.5, checkpoint=path)
+    with pytest.raises(ValueError, match=says("prior=", "2.0", "remove the file")):
+        osc.refine(q.replace(prior=osc.priors.Isotropic(2.0)), checkpoint=path)
+    with pytest.raises(ValueError, match=says("weights=", "remove the file")):
+        osc.refine(osc.laplace(network(1), LIKELIHOOD, BATCHES, prior=1.0, refine=False), checkpoint=path)
+    with pytest.raises(ValueError, match=says("dual", "without checkpoint")):
+        osc.refine(osc.laplace(network(), LIKELIHOOD, BATCHES, structure="dual", refine=False), checkpoint=path)
+    path.write_bytes(path.read_bytes()[:-5])
+    with pytest.raises(ValueError, match=says("truncated")):
+        osc.refine(q, checkpoint=path)
+
+
+@pytest.mark.parametrize("after", [4, 8, 10])
+def test_one_checkpoint_covers_fit_and_refinement(after: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fit has seven batches, and the refinement of joined ones a few more pieces."""
+    path, whole = tmp_path / "fit.ckpt", osc.laplace(network(), LIKELIHOOD, BATCHES)
+    with pytest.raises(Stops), stopping(monkeypatch, after):
+        osc.laplace(network(), LIKELIHOOD, BATCHES, checkpoint=path, every=1)
+    assert_same(osc.laplace(network(), LIKELIHOOD, BATCHES, checkpoint=path, every=1), whole)
+    assert not list(tmp_path.iterdir()), "nothing is left behind"
