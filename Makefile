@@ -29,7 +29,9 @@ check: test ## what CI runs: the tests, format, lint, types, demo, then doctests
 	@$(PYTEST) --doctest-modules osculate experiments tests -m slow
 
 check-slow: $(VENV)/.dev ## what takes longer still; run it before a release
-	@$(PYTEST) -m release
+	@$(PYTEST) -m release -p tests.recording --record tests/release.json
+	@$(BIN)/python -m tests.faults --damaged 3000 --hostile 500 --kills 50
+	@$(BIN)/python -m tests.fuzz --cases 20000 --mutants
 
 bench: $(VENV)/.bench ## ratios beside the public peers
 	@$(BIN)/python -m benchmarks

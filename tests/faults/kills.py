@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -30,12 +30,14 @@ class Job:
         again: Words that make it go on, where the folder holds a run.
         results: Files of the folder that must come out the same.
         before: Commands that it needs.
+        mark: File by which a run is known.
     """
 
     words: tuple[str, ...]
     again: tuple[str, ...] = ()
     results: tuple[str, ...] = ()
-    before: tuple[tuple[str, ...], ...] = field(default=())
+    before: tuple[tuple[str, ...], ...] = ()
+    mark: str = "config.yaml"
 
 
 QUIET = ("--no-progress", "--device", "cpu")
@@ -45,7 +47,7 @@ FIT = ("osculate", "fit", "--checkpoint", "{run}/model.safetensors", *QUIET)
 JOBS = {
     "train": Job(TRAIN, ("--resume",), ("model.safetensors",)),
     "full batch": Job(
-        (*DIGITS, "--model", "mlp", "--method", "hmc", "--epochs", "40", "--warmup", "20", "--output", "{run}"),
+        (*DIGITS, "--model", "mlp", "--method", "hmc", "--epochs", "12", "--warmup", "6", "--output", "{run}"),
         ("--resume",),
         ("posterior.safetensors",),
     ),
@@ -58,6 +60,7 @@ JOBS = {
         + ("--output", "{run}"),
         ("--resume",),
         ("reconstruction.npz",),
+        mark="deep_image_prior.safetensors",
     ),
     "experiment": Job(
         ("experiments", "vl-figure1", "--seeds", "2", "--json", "{run}/record.json", "--no-progress")
@@ -150,7 +153,7 @@ class Kills:
         process.wait()
         if unreadable := next(filter(None, map(_fault, sorted(run.rglob("*")))), ""):
             return unreadable
-        words = (*job.words, *job.again) if job.again and (run / "config.yaml").exists() else job.words
+        words = (*job.words, *job.again) if job.again and (run / job.mark).exists() else job.words
         try:
             run_all([words], run, scratch)
         except RuntimeError as error:
