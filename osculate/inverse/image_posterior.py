@@ -69,7 +69,7 @@ class LinearisedImage:
         require_data(self.operator, self.data, self.noise)
         require_whole("rank", self.rank)
         if not isinstance(self.prior, Prior | None):
-            raise TypeError(f"prior must be an object such as osc.priors.filters_of(network), got {self.prior!r:.80}.")
+            raise TypeError(f"prior must be an object such as osc.priors.Filters(), got {self.prior!r:.80}.")
         if self.fitted.image.shape != self.operator.image_shape:
             raise ValueError(
                 f"the fitted image has shape {tuple(self.fitted.image.shape)}, and {self.operator!r} takes "

@@ -1,24 +1,31 @@
 """Files that released versions have written, with what they predict: later versions must read them.
 
 ``python -m tests.artefacts.make FOLDER`` writes the files of the version that is installed: one posterior for each
-structure and each kind, and for each method a training stopped after two of four epochs.
+structure and each kind, for each method a training stopped after two of four epochs, the sums of a fit stopped after
+two of three batches, and what the command line keeps of a training.
 """
 
 import json
 import shutil
+import subprocess
 import sys
+import tempfile
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
 import osculate as osc
 from osculate import methods
+from osculate.cli.checkpoint import build_network, read_model
+from osculate.cli.folder import read_config
 from osculate.posteriors import Mixture, Posterior
+from osculate.tensorfiles import fill
 
 X = torch.linspace(-2, 2, 24).reshape(12, 2).sin()
 Y = torch.arange(12) % 3
@@ -40,6 +47,18 @@ def autoencoder() -> osc.autoencoders.Autoencoder:
         return osc.autoencoders.Autoencoder(nn.Sequential(nn.Linear(2, 1), nn.Tanh()), nn.Linear(1, 2)).eval()
 
 
+def convolutions() -> nn.Sequential:
+    """A small network with filters, of six inputs as an image."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        layers = nn.Unflatten(1, (1, 1, 2)), nn.Conv2d(1, 2, 3, padding=1), nn.Tanh(), nn.Flatten(), nn.Linear(4, 3)
+        return nn.Sequential(*layers).eval()
+
+
+#: Networks of posteriors that are not over :func:`network`.
+NETWORKS: dict[str, Callable[[], nn.Module]] = {"mixed_diag": autoencoder, "filters": convolutions}
+
+
 def posteriors() -> dict[str, Posterior]:
     """One posterior for each structure that files can hold, and for each other kind."""
     found: dict[str, Posterior] = {}
@@ -59,6 +78,12 @@ def posteriors() -> dict[str, Posterior]:
         subset=osc.Subnetwork(0.5, "magnitude"),
         prior=0.7,
         refine=False,
+    )
+    found["refined"] = osc.laplace(network(), categorical, (X, Y), prior=osc.priors.Layerwise(0.7), refine=True)
+    found["earlier"] = osc.laplace(network(1), categorical, (X, Y), prior=found["kron"], refine=False)
+    model = convolutions()
+    found["filters"] = osc.laplace(
+        model, categorical, (X, Y), structure="full", prior=osc.priors.Filters(), refine=False
     )
     found["point"] = osc.posteriors.Point(network(), categorical)
     found["dropout"] = osc.posteriors.Dropout(network(), categorical)
@@ -137,6 +162,40 @@ def trained(name: str, folder: Path, stop: int | None = None) -> Posterior | Non
         return None
 
 
+#: The batches of a fit.
+BATCHES = [(X[start : start + 4], Y[start : start + 4]) for start in (0, 4, 8)]
+
+
+class Stopped(list[Any]):
+    """Batches of which the last is never reached."""
+
+    def __iter__(self) -> Iterator[Any]:
+        """All but the last, and an interruption."""
+        yield from self[:-1]
+        raise KeyboardInterrupt
+
+
+def fitted(checkpoint: Path, batches: list[Any]) -> Posterior | None:
+    """The posterior of a fit that goes on from a checkpoint; None if it is interrupted."""
+    try:
+        return osc.laplace(
+            network(), CATEGORICAL, batches, prior=1.0, refine=False, checkpoint=checkpoint, every=1, progress=False
+        )
+    except KeyboardInterrupt:
+        return None
+
+
+def configured(folder: Path) -> list[list[float]]:
+    """What the network of a run on the command line predicts, built by its options."""
+    options = read_config(folder / "config.yaml")
+    tensors, card = read_model(folder / "model.safetensors")
+    assert card is not None
+    assert (card.model, card.options) == (options["model"], options["model_options"])
+    model = build_network(card.model, card.input_shape, card.outputs, card.options)
+    fill(model, tensors, folder / "model.safetensors")
+    return predicted(osc.posteriors.Point(model.eval(), card.likelihood))
+
+
 def main(folder: Path) -> None:
     """Write every file, and expected.json with the predictions."""
     folder.mkdir(parents=True)
@@ -153,6 +212,17 @@ def main(folder: Path) -> None:
             expected["checkpoints"][name] = predicted(trained(name, other))
         finally:
             shutil.rmtree(other)
+    fitted(folder / "fit.ckpt", Stopped(BATCHES))
+    shutil.copy(folder / "fit.ckpt", folder / "whole.ckpt")
+    expected["sums"] = {"fit.ckpt": predicted(fitted(folder / "whole.ckpt", BATCHES))}
+    with tempfile.TemporaryDirectory() as place:  # the card names the data relative to it
+        np.savez(Path(place) / "data.npz", X=X.numpy(), y=Y.numpy())
+        words = ("train", "--data", "data.npz", "--model-options.hidden", "[4]", "--epochs", "2", "--output", "run")
+        subprocess.run([sys.executable, "-m", "osculate", *words, "--no-progress"], cwd=place, check=True)
+        (folder / "run").mkdir()
+        for name in ("model.safetensors", "config.yaml"):
+            shutil.copy(Path(place) / "run" / name, folder / "run")
+    expected["runs"] = {"run": configured(folder / "run")}
     (folder / "expected.json").write_text(json.dumps(expected) + "\n")
 
 

@@ -9,13 +9,14 @@ import pytest
 import torch
 
 import osculate as osc
-from tests.artefacts.make import METHODS, autoencoder, network, predicted, trained
+from tests.artefacts.make import BATCHES, METHODS, NETWORKS, configured, fitted, network, predicted, trained
 
 VERSIONS = sorted(path.parent for path in Path(__file__).parent.glob("*/expected.json"))
 
 
 def cases(kind: str) -> list[Any]:
-    found = [(folder, name) for folder in VERSIONS for name in json.loads((folder / "expected.json").read_text())[kind]]
+    recorded = {folder: json.loads((folder / "expected.json").read_text()) for folder in VERSIONS}
+    found = [(folder, name) for folder in VERSIONS for name in recorded[folder].get(kind, {})]
     return [pytest.param(folder, name, id=f"{folder.name}-{name}") for folder, name in found]
 
 
@@ -25,7 +26,7 @@ def expected(folder: Path, kind: str, name: str) -> torch.Tensor:
 
 @pytest.mark.parametrize(("folder", "name"), cases("posteriors"))
 def test_a_posterior_of_an_earlier_version_predicts_as_it_did(folder: Path, name: str) -> None:
-    q = osc.load(folder / f"{name}.safetensors", autoencoder() if name == "mixed_diag" else network(5))
+    q = osc.load(folder / f"{name}.safetensors", NETWORKS[name]() if name in NETWORKS else network(5))
     torch.testing.assert_close(torch.tensor(predicted(q)), expected(folder, "posteriors", name), rtol=1e-4, atol=1e-5)
 
 
@@ -35,6 +36,19 @@ def test_a_training_of_an_earlier_version_is_resumed(folder: Path, name: str, tm
     shutil.copytree(folder / "trainings" / name, run)
     found = torch.tensor(predicted(trained(name, run)))
     torch.testing.assert_close(found, expected(folder, "checkpoints", name), rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize(("folder", "name"), cases("sums"))
+def test_a_fit_of_an_earlier_version_goes_on(folder: Path, name: str, tmp_path: Path) -> None:
+    shutil.copy(folder / name, tmp_path)
+    found = torch.tensor(predicted(fitted(tmp_path / name, BATCHES)))
+    torch.testing.assert_close(found, expected(folder, "sums", name), rtol=1e-4, atol=1e-5)
+    assert not list(tmp_path.iterdir()), "it was found, and removed at the end"
+
+
+@pytest.mark.parametrize(("folder", "name"), cases("runs"))
+def test_a_run_of_an_earlier_version_is_read(folder: Path, name: str) -> None:
+    torch.testing.assert_close(torch.tensor(configured(folder / name)), expected(folder, "runs", name))
 
 
 @pytest.mark.parametrize("folder", VERSIONS, ids=[folder.name for folder in VERSIONS])
@@ -47,6 +61,7 @@ def test_every_recorded_file_is_read(folder: Path) -> None:
 
 def test_the_first_version_had_all_kinds() -> None:
     recorded = json.loads((VERSIONS[0] / "expected.json").read_text())
+    assert VERSIONS[0].name == "v0.1"
     assert len(recorded["checkpoints"]) == 14
     structures = {"full", "block", "kron", "ekfac", "diag", "low_rank", "dual", "approx_diag", "mixed_diag"}
     assert structures <= set(recorded["posteriors"])

@@ -55,7 +55,7 @@ def line(case: Case, what: str, said: str) -> str:
 def written(record: dict[str, Any]) -> str:
     """The record as JSON, a line for each row of the coverage."""
     text = json.dumps({**record, "versions": versions(("osculate",))}, indent=2)
-    rows = [counts for table in record["coverage"].values() for counts in table.values()]
+    rows = [counts for table in record.get("coverage", {}).values() for counts in table.values()]
     for row in rows:
         text = text.replace(json.dumps(row, indent=2).replace("\n", "\n      "), json.dumps(row))
     return text + "\n"

@@ -188,7 +188,7 @@ def test_wrong_measurements_are_refused_at_once(monkeypatch: pytest.MonkeyPatch)
         LinearisedImage(operator, data, fitted, noise=-1.0)
     with pytest.raises(ValueError, match=says("(9, 9)", "operator of the fit")):
         LinearisedImage(operator, data, FittedImage(network, z, torch.rand(9, 9), (), (), 1, 0.3))
-    with pytest.raises(TypeError, match=says("filters_of", "got 1.0")):
+    with pytest.raises(TypeError, match=says("osc.priors.Filters()", "got 1.0")):
         LinearisedImage(operator, data, fitted, prior=1.0)  # type: ignore[arg-type]
 
 
