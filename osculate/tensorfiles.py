@@ -55,15 +55,20 @@ def read_tensors(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
     return metadata, tensors
 
 
+def _flat(tensor: Tensor) -> Tensor:
+    """The entries in a row; one number alone may otherwise keep a stride that its bytes cannot have."""
+    return tensor.clone(memory_format=torch.contiguous_format).reshape(-1)
+
+
 def digest(metadata: Mapping[str, str], tensors: Mapping[str, Tensor]) -> str:
     """The SHA-256 of texts and tensors with their names."""
     total = hashlib.sha256()
     for name in sorted(metadata):
         total.update(json.dumps([name, metadata[name]]).encode())
     for name in sorted(tensors):
-        tensor = tensors[name].contiguous()
+        tensor = tensors[name]
         total.update(json.dumps([name, str(tensor.dtype), list(tensor.shape)]).encode())
-        total.update(tensor.reshape(-1).view(torch.uint8).numpy().data if tensor.numel() else b"")
+        total.update(_flat(tensor).view(torch.uint8).numpy().data if tensor.numel() else b"")
     return total.hexdigest()
 
 

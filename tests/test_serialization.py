@@ -11,6 +11,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 import osculate as osc
+from osculate.tensorfiles import digest
 from tests.laws import STRUCTURES, assert_close, targets
 from tests.zoo import ZOO
 
@@ -25,6 +26,10 @@ def fitted(net: str = "mlp", structure: str = "kron", likelihood: osc.likelihood
             model, likelihood, (x, targets(likelihood, model, x)), structure=structure, prior=0.7, refine=False
         ),
     )
+
+
+def test_one_number_with_a_stride_of_zero_has_a_digest() -> None:
+    assert digest({}, {"x": torch.ones(()).expand(1)}) == digest({}, {"x": torch.ones(1)})
 
 
 @pytest.mark.parametrize("structure", STRUCTURES)

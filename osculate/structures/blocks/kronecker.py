@@ -223,8 +223,14 @@ class KroneckerBlock(Block):
         return rows if first_g else ub.mT @ rows
 
     def sensitivity(self) -> Float[Tensor, " p"]:
+        if self.corrected is not None:
+            return self._diagonal_of(self.corrected.detach()).double().abs().sqrt().reshape(-1)
         outputs, inputs = (factor.detach().double().sqrt() for factor in self._diagonals())
         return (outputs.unsqueeze(-1) * inputs.unsqueeze(-2)).reshape(-1)
+
+    def _diagonal_of(self, values: Float[Tensor, "G O I"]) -> Float[Tensor, "G O I"]:
+        """The diagonal of a matrix with these eigenvalues."""
+        return self._output_basis[1].square() @ values @ self._input_basis[1].square().mT
 
     def _diagonals(self) -> tuple[Float[Tensor, "G O"], Float[Tensor, "G I"]]:
         """The diagonals of both factors."""
@@ -456,6 +462,9 @@ class LookupBlock(KroneckerBlock):
         if self.corrected is not None:
             return super().times(v)
         return self.outputs @ v * (self.inputs / self.count.clamp(min=1)).unsqueeze(-2)
+
+    def _diagonal_of(self, values: Float[Tensor, "G O I"]) -> Float[Tensor, "G O I"]:
+        return self._output_basis[1].square() @ values
 
     def _diagonals(self) -> tuple[Float[Tensor, "G O"], Float[Tensor, "G I"]]:
         return self.outputs.diagonal(dim1=-2, dim2=-1), self.inputs
