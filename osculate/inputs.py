@@ -128,7 +128,7 @@ def drawn_outputs(
 
 
 def called_at(module: nn.Module, theta: Mapping[str, Tensor], positional: tuple, named: Mapping[str, Any]) -> Any:
-    """What a module returns at other parameters, given by the names of ``named_parameters()``.
+    """Result of a module at other parameters, given by the names of ``named_parameters()``.
 
     Parameters that layers share change in all of them. A layer with several names is changed once: torch itself would
     not put back its own parameters.
