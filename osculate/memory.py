@@ -1,8 +1,9 @@
 """Memory budgets of a pass, and chunks that fit into them."""
 
+import ctypes
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from pathlib import Path
 
@@ -14,6 +15,9 @@ DEFAULT_BUDGET = 2**28
 LARGEST_BUDGET = 2**30
 #: Largest share of the free memory that a default may take.
 SHARE = 0.25
+#: Share of an amount that is asked for which temporaries may take as they are counted: the rest is for results, copies
+#: inside operations, and what the allocator keeps.
+TEMPORARY = 0.35
 #: Folder of the control groups, and names of limit and use in the first version of them.
 CGROUPS, V1 = Path("/sys/fs/cgroup"), ("memory.limit_in_bytes", "memory.usage_in_bytes")
 UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
@@ -23,8 +27,8 @@ def budget(memory: str | int | None, device: torch.device, wanted: int = 0) -> i
     """Bytes that the temporaries of a pass may take.
 
     Args:
-        memory: Bytes, a text such as "2GB" or "500 MiB", or None for 256 MiB (more where more is wanted), or a
-            quarter of what is free, whichever is smaller.
+        memory: Bytes that a call may take in all, of which :data:`TEMPORARY` is returned, or a text such as "2GB" or
+            "500 MiB"; None for 256 MiB (more where more is wanted), or a quarter of what is free, whichever is smaller.
         device: Device of the pass.
         wanted: Bytes below which the pass would be slow; up to 1 GiB of them are granted by default.
 
@@ -32,7 +36,7 @@ def budget(memory: str | int | None, device: torch.device, wanted: int = 0) -> i
         ValueError: ``memory`` is not a positive amount.
 
     >>> budget("2GB", torch.device("cpu"))
-    2000000000
+    700000000
     """
     if memory is None:
         share = int(SHARE * _lately_free(device, int(time.monotonic())))
@@ -41,7 +45,7 @@ def budget(memory: str | int | None, device: torch.device, wanted: int = 0) -> i
     amount = float(found[1]) * UNITS.get(found[2].upper(), 0) if found else 0.0
     if amount < 1:
         raise ValueError(f'memory must be a number of bytes or a text such as "2GB" or "500MB", got {memory!r}.')
-    return int(amount)
+    return int(TEMPORARY * amount)
 
 
 def free(device: torch.device) -> int:
@@ -84,6 +88,25 @@ def even_parts(size: int, largest: int) -> list[slice]:
     """
     step = -(-size // -(-size // max(1, largest))) if size else 1
     return [slice(start, min(size, start + step)) for start in range(0, size, step)]
+
+
+def give_back() -> None:
+    """Return freed memory to the system, where the C library is glibc.
+
+    It keeps what is freed for new temporaries; those that do not fit into the gaps come on top, up to twice what is
+    used.
+    """
+    if (trim := _trim()) is not None:
+        trim(0)
+
+
+@lru_cache(maxsize=1)
+def _trim() -> Callable[[int], int] | None:
+    """glibc's ``malloc_trim``."""
+    try:
+        return ctypes.CDLL(None).malloc_trim
+    except (AttributeError, OSError, TypeError):  # another C library
+        return None
 
 
 def readable(size: float | int) -> str:

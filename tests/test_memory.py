@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from benchmarks.resident import STATUS, rises
 from osculate import memory
 
 CPU = torch.device("cpu")
@@ -32,3 +33,12 @@ def test_chunks_are_even() -> None:
             lengths = [part.stop - part.start for part in parts]
             assert not lengths or max(lengths) <= largest
             assert not lengths or max(lengths) - min(lengths) <= largest // 2 + 1
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not STATUS.exists(), reason="the system does not tell the memory of a process")
+@pytest.mark.parametrize("network", ["mlp", "lenet"])
+def test_a_process_stays_within_its_budget(network: str) -> None:
+    """Fits and predictions of one batch of 500, results and freed memory that the allocator keeps included."""
+    assert max(rises(network, "50MB", 500).values()) < 50e6
+    assert max(rises(network, "1GB", 500).values()) > 50e6

@@ -1,10 +1,14 @@
-"""Peak memory: a linearised predictive in activations of a forward pass, a refinement in the budget of the fit."""
+"""Peak memory: a linearised predictive in activations of a forward pass, a refinement in the budget of the fit.
+
+And what a process with ``memory="50MB"`` takes of these, its results and allocator included.
+"""
 
 from collections.abc import Callable
 
 import osculate as osc
 from benchmarks import peers
 from benchmarks.networks import posterior, setting
+from benchmarks.resident import rises
 from benchmarks.result import PeerResult, Result, row
 from benchmarks.timing import Effort, Spread, activation_bytes, peak_bytes
 from osculate.evidence import TEMPERATURE, TRUST
@@ -12,6 +16,8 @@ from osculate.memory import budget
 
 POINTS, PEER_POINTS = 100, 20
 BOUND = 20.0
+#: Megabytes of a budget.
+BUDGET = 50
 
 
 def _memory(network: str, structure: str) -> Callable[[Effort], Result]:
@@ -44,7 +50,18 @@ def _refinement(network: str) -> Callable[[Effort], Result]:
     return measure
 
 
+def _budgeted(network: str) -> Callable[[Effort], Result]:
+    def measure(effort: Effort) -> Result:
+        found = rises(network, f"{BUDGET}MB")
+        note = ", ".join(f"{name} {rise / 1e6:.0f} MB" for name, rise in found.items())
+        largest = Spread.of([max(found.values()) / (1e6 * BUDGET)])
+        return Result(f"process within its budget {network}", f'memory="{BUDGET}MB"', largest, 1.0, note=note)
+
+    return measure
+
+
 for _network in ("mlp", "lenet"):
+    row(f"memory-budget-{_network}")(_budgeted(_network))
     row(f"memory-refine-{_network}")(_refinement(_network))
     for _structure in ("kron", "diag"):
         row(f"memory-{_structure}-{_network}")(_memory(_network, _structure))

@@ -23,7 +23,7 @@ from osculate.curvature.rules import Use
 from osculate.curvature.tape import Tape, record
 from osculate.inputs import Inputs, count, take
 from osculate.likelihoods import Likelihood
-from osculate.memory import even_parts
+from osculate.memory import DEFAULT_BUDGET, even_parts, give_back
 from osculate.parameters import Network
 
 
@@ -99,6 +99,7 @@ class Observation:
         for piece in every:
             forms = {n: form.marked() if isinstance(form, Outer) else form for n, form in piece.forms.items()}
             yield replace(piece, forms=forms)
+            del piece, forms  # before the next ones are made
 
     @torch.no_grad()
     def outputs(self) -> Float[Tensor, "N *C"]:
@@ -135,6 +136,8 @@ def pieces(
     """
     for part in even_parts(count(x), plan.data_at_once(expected, memory, network.state_dtype.itemsize)):
         yield from _pieces_of(network, plan, x, part, columns, memory)
+        if memory is not None and memory < DEFAULT_BUDGET:
+            give_back()
 
 
 def _pieces_of(
@@ -162,6 +165,7 @@ def _pieces_of(
         if start:
             forms = {n: replace(form, fresh=False) if isinstance(form, Outer) else form for n, form in forms.items()}
         yield Piece(f, start == 0, stop == every.count, every.group, forms)
+        del forms  # before the next ones are made
 
 
 def _last_layer(network: Network, plan: Plan, tape: Tape) -> Unit | None:

@@ -117,17 +117,17 @@ class Plan:
         """Bytes that a datum takes with this number of columns."""
         return 2 * itemsize * (min(max(1, columns), COLUMNS) * self.floats + self.inputs)
 
-    def require_room(self, memory: int, itemsize: int = 4) -> None:
-        """Raise ValueError if one datum with one column does not fit into this memory.
+    def require_room(self, memory: int | float, itemsize: int = 4, share: float = 1.0) -> None:
+        """Raise ValueError if one datum with one column does not fit into this share of the memory.
 
         Raises:
             ValueError: the message names the amount that is needed.
         """
-        needed = self.bytes_each(1, itemsize)
+        needed = self.bytes_each(1, itemsize) / share
         if needed > memory:
             raise ValueError(
-                f"one datum of this network takes about {readable(float(needed))} at a time, and memory allows "
-                f"{readable(float(memory))}: raise memory, or track fewer parameters with subset (names of layers)."
+                f"one datum of this network takes about {readable(needed)} at a time, and memory allows "
+                f"{readable(memory)}: raise memory, or track fewer parameters with subset (names of layers)."
             )
 
     def data_at_once(self, columns: int, memory: int | None, itemsize: int = 4) -> int:

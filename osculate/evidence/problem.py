@@ -135,7 +135,7 @@ class Problem:
 
     def squares(self, theta: Float[Tensor, " P"]) -> Float[Tensor, " G"]:
         """‖θ_g − μ_g‖² of each group, without parameters that the data do not see."""
-        return self.q.prior.totals(self.q.seen_apart(theta.double()).square(), self.q.network.space).reshape(-1).cpu()
+        return self.q.prior.totals(self.q.seen_apart(theta).double().square_(), self.q.network.space).reshape(-1).cpu()
 
     @cached_property
     def unseen(self) -> Bool[Tensor, " D"]:

@@ -28,8 +28,8 @@ def add_gram(total: Float[Tensor, "B n n"], x: Float[Tensor, "B k n"]) -> None:
 
 def mirror(matrix: Float[Tensor, "B n n"]) -> None:
     """Copy the lower triangle of sums by :func:`add_gram` to the upper one, in place."""
-    lower = matrix.tril()
-    matrix.copy_(lower + lower.tril(-1).mT)
+    upper = matrix.tril(-1).mT
+    matrix.tril_().add_(upper)
 
 
 #: Numbers of the rows that :func:`row_products` converts to double precision at once.

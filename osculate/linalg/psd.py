@@ -9,6 +9,8 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from osculate.memory import give_back
+
 #: Jitter that is added to a matrix which is not positive definite, relative to its mean diagonal, until it is.
 LADDER = (1e-14, 1e-12, 1e-10, 1e-8, 1e-6)
 
@@ -51,6 +53,10 @@ def jittered(matrix: Float[Tensor, "*B n n"]) -> tuple[Float[Tensor, "*B n n"], 
     )
 
 
+#: Size from which the workspace of an eigendecomposition is worth making room for.
+LARGE = 512
+
+
 def eigh(matrix: Float[Tensor, "*B n n"]) -> tuple[Float[Tensor, "*B n"], Float[Tensor, "*B n n"]]:
     """Eigenvalues (clamped at zero) and eigenvectors, computed in double precision, in the type of the matrix.
 
@@ -59,6 +65,8 @@ def eigh(matrix: Float[Tensor, "*B n n"]) -> tuple[Float[Tensor, "*B n"], Float[
     """
     if not bool(matrix.isfinite().all()):
         raise ValueError("a curvature factor holds NaN or infinity: the curvature overflowed.")
+    if matrix.shape[-1] >= LARGE:
+        give_back()
     values, vectors = torch.linalg.eigh(matrix.double())
     return values.clamp(min=0).to(matrix.dtype), vectors.to(matrix.dtype)
 

@@ -10,9 +10,9 @@ from osculate.batches import require_finite
 from osculate.curvature.columns import Hessian, Kind
 from osculate.curvature.engine import Observation
 from osculate.curvature.plan import Plan, make_plan
-from osculate.inputs import Inputs, apply, moved, take
+from osculate.inputs import Inputs, apply, count, moved, take
 from osculate.likelihoods import Likelihood
-from osculate.memory import budget, free
+from osculate.memory import TEMPORARY, budget, free
 from osculate.parameters import Network
 from osculate.posteriors.resumable import Sums
 from osculate.settings import differences, first_difference
@@ -106,9 +106,12 @@ def observe(
 ) -> Observation:
     """The first batch, with the plan of the network that follows from it."""
     x, y = moved(batch[0], network.device), batch[1].to(network.device)
-    f = network(x)
-    likelihood.check(f, y)  # first, so that errors name the shapes of the user's batch
-    check_density(likelihood, f, y)
+    rows, _ = first_rows(x, y)
+    with torch.no_grad():
+        f = network(rows)
+    same = f[:1].expand(count(x) * len(f) // count(rows), *f.shape[1:])
+    likelihood.check(same, y)  # of the shape of the user's batch, which errors name
+    check_density(likelihood, same[: len(f)], y[: len(f)])
     plan = make_plan(network, x)
     wanted = AT_ONCE * plan.bytes_each(kind.expected(plan.outputs), network.state_dtype.itemsize)
     return Observation(network, plan, likelihood, kind, (x, y), budget(memory, network.device, wanted))
@@ -131,7 +134,10 @@ def check_density(likelihood: Likelihood, f: Tensor, y: Tensor) -> None:
 def require_room(start: Observation, structure: Structure, memory: str | int | None) -> None:
     """Raise ValueError if the memory does not hold one datum with one column."""
     plan, network = start.plan.for_structure(structure.by_factors), start.network
-    plan.require_room(free(network.device) if memory is None else start.memory, network.state_dtype.itemsize)
+    share = 1.0 if memory is None else TEMPORARY
+    plan.require_room(
+        free(network.device) if memory is None else start.memory / share, network.state_dtype.itemsize, share
+    )
 
 
 def fitted(

@@ -47,15 +47,20 @@ def projections(
 ) -> Iterator[Projected]:
     """The costly part of a variance, independent of the prior, in chunks of data and outputs."""
     network, curvature = q.network, q.precision.curvature
-    x, memory = moved(x, network.device), budget(memory, network.device)
+    x, limit = moved(x, network.device), budget(memory, network.device)
     plan = q.fit.plan.for_structure(row_size=curvature.row_size)
     start = 0
-    for piece in pieces(network, plan, x, lambda f, part: units(f), outputs or plan.outputs, memory):
+    for piece in pieces(network, plan, x, lambda f, part: units(f), outputs or plan.outputs, limit):
         f = piece.f
         if piece.first:
-            mean = mean_function(q, take(x, slice(start, start + len(f))), f)
+            mean = mean_function(q, take(x, slice(start, start + len(f))), f, limit)
             start += len(f)
-        yield Projected(f, mean, piece.first, piece.last, piece.group, curvature.project(piece.forms, piece.group))
+        projected = Projected(
+            f, mean, piece.first, piece.last, piece.group, curvature.project(piece.forms, piece.group)
+        )
+        del piece  # with what is projected, its forms are freed before the next ones are made
+        yield projected
+        del projected
 
 
 def moments(
@@ -67,24 +72,30 @@ def moments(
         q: The posterior.
         x: Inputs.
         units: The columns.
-        memory: Largest size of temporaries.
+        memory: Bytes that the call may take.
         outputs: Number of outputs of a datum, if it differs from that in training.
     """
-    means, rows, parts, precision = [], [], [], q.precision
+    precision, parts, start = q.precision, [], 0
+    found: list[Tensor] = []
     for each in projections(q, x, units, memory, outputs):
         parts.append(precision.contract(each.parts, each.group))
         if each.last:
-            means.append(each.mean)
-            rows.append(torch.cat(parts, 1))
-            parts = []
-    return torch.cat(means), torch.cat(rows)
+            values = each.mean, torch.cat(parts, 1)
+            found = found or [part.new_empty(count(x), *part.shape[1:]) for part in values]
+            stop = start + len(each.mean)
+            for whole, part in zip(found, values, strict=True):
+                whole[start:stop] = part
+            start, parts = stop, []
+        del each
+    mean, covariance = found
+    return mean, covariance
 
 
-def mean_function(q: Gaussian, x: Inputs, f: Tensor) -> Tensor:
-    """f(x; θ*) + J(x)(m − θ*), from the outputs f(x; θ*)."""
+def mean_function(q: Gaussian, x: Inputs, f: Tensor, memory: int | None = None) -> Tensor:
+    """f(x; θ*) + J(x)(m − θ*), from the outputs f(x; θ*); in parts that fit into this many bytes."""
     if q.offset is None:
         return f
-    _, data = portions(q.network, x, 1, budget(None, q.network.device))
+    _, data = portions(q.network, x, 1, budget(None, q.network.device) if memory is None else memory)
     parts = [Linearisation(q.network, take(moved(x, q.network.device), part)) for part in data]
     return f + torch.cat([at.jvp(q.offset.unsqueeze(0))[0] for at in parts])
 

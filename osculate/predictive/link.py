@@ -12,9 +12,10 @@ from torch import Tensor
 from osculate.likelihoods import Likelihood, Link
 from osculate.likelihoods.quadrature import normal_points
 from osculate.linalg import root
+from osculate.memory import even_parts
 
 #: Largest number of floats in the function values of one chunk of positions.
-NUMBERS = 2**24
+NUMBERS = 2**20
 
 
 @dataclass(frozen=True)
@@ -39,16 +40,16 @@ class MonteCarlo:
 
         A likelihood whose outputs are integrated separately passes their variances, and one dimension is enough.
         """
-        rows = max(1, NUMBERS // (self.points * mean.shape[-1]))
         dimensions = mean.shape[-1] if covariance.ndim > mean.ndim else 1
-        white, found = normal_points(self.points, dimensions).to(mean), []
-        for centre, spread in zip(mean.split(rows), covariance.split(rows), strict=True):
+        white, result = normal_points(self.points, dimensions).to(mean), torch.empty_like(mean)
+        for part in even_parts(len(mean), NUMBERS // (self.points * mean.shape[-1])):
+            centre, spread = mean[part], covariance[part]
             if spread.ndim > centre.ndim:
                 f = centre + torch.einsum("mef,sf->sme", root(spread), white)
             else:
                 f = centre + spread.sqrt() * white.unsqueeze(-1)
-            found.append(likelihood.response(f).mean(0))
-        return torch.cat(found)
+            result[part] = likelihood.response(f).mean(0)
+        return result
 
 
 @dataclass(frozen=True)

@@ -62,7 +62,7 @@ def predict(
             for real-valued targets.
         samples: Number of draws for ``via="sampled"`` and ``link="functions"``, shared by all inputs, or of passes with
             dropout; an ensemble predicts with all its members instead, and a mixture divides them among its members.
-        memory: Largest size of temporaries, in bytes or as "2GB"; by default 256 MiB, or a quarter of what is free.
+        memory: Bytes that the call may take, or a text such as "2GB"; by default about 256 MiB, or a quarter of what is free.
         generator: Source of random numbers.
 
     Returns:
@@ -152,7 +152,7 @@ def sample_functions(
         samples: S; an ensemble gives each of its members once instead, a mixture draws from its members in turn.
         via: "linearised" (the default for a Gaussian posterior) or "sampled", "members", "dropout", as in
             :func:`predict`.
-        memory: Largest size of temporaries, as in :func:`predict`; the draws themselves come on top.
+        memory: Bytes that temporaries may take, as in :func:`predict`; the draws themselves come on top.
         generator: Source of random numbers.
 
     Returns:

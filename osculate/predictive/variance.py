@@ -60,7 +60,7 @@ def functional_variance(
         q: A Gaussian posterior, a mixture of them, or what ``osc.train`` returned.
         x: Inputs (N, …).
         diagonal: Only the variance of each output.
-        memory: Largest size of temporaries, in bytes or as "2GB"; by default 256 MiB, or a quarter of what is free.
+        memory: Bytes that the call may take, or a text such as "2GB"; by default about 256 MiB, or a quarter of what is free.
         via: "columns" (exact), "samples" or "sketch".
         samples: S, for the last two; the members of a mixture share them, with two at least.
         generator: Source of random numbers.
@@ -136,7 +136,7 @@ def functional_mean(q: Posterior, x: Inputs, memory: str | int | None = None) ->
     Args:
         q: A Gaussian posterior, a mixture of them, or a point.
         x: Inputs.
-        memory: Largest size of temporaries.
+        memory: Bytes that the call may take.
     """
     if isinstance(q, Mixture):
         return torch.stack([functional_mean(member, x, memory) for member in q.members]).mean(0)

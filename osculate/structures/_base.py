@@ -144,9 +144,10 @@ class Curvature:
         Zero is what rounding in double precision leaves of it, below :data:`UNSEEN` of the largest derivative: behind a
         ReLU that is off for all data, or a sigmoid at its limit. The data term is flat along such parameters.
         """
-        sizes = torch.zeros(self.space.size, dtype=torch.double)
-        for block in self.blocks:
-            sizes[block.positions.cpu()] = block.sensitivity().cpu()
+        parts = [block.sensitivity().cpu() for block in self.blocks]
+        sizes = torch.zeros(self.space.size, dtype=reduce(torch.promote_types, (part.dtype for part in parts)))
+        for block, part in zip(self.blocks, parts, strict=True):
+            sizes[block.positions.cpu()] = part.to(sizes)
         return sizes > UNSEEN * sizes.max()
 
     def require_storable(self) -> None:
@@ -331,6 +332,7 @@ def outputs_of(pieces: Iterable[Piece], take: Callable[[Piece], object]) -> Tens
         take(piece)
         if piece.first:
             outputs.append(piece.f)
+        del piece  # its forms are freed before the next ones are made
     return torch.cat(outputs)
 
 

@@ -49,7 +49,7 @@ def test_it_starts_from_the_diagonal_of_the_output_hessian(likelihood: str) -> N
 def test_memory_does_not_change_the_result() -> None:
     net, x, y = data("categorical")
     whole = fitted(net, LIKELIHOODS["categorical"], x, y)
-    assert_close(fitted(net, LIKELIHOODS["categorical"], x, y, memory=1000), whole)
+    assert_close(fitted(net, LIKELIHOODS["categorical"], x, y, memory=2000), whole)
 
 
 def test_the_empirical_fisher_squares_the_scores() -> None:

@@ -86,7 +86,7 @@ def test_columns_and_data_in_chunks_are_the_same_rows() -> None:
     model, x, y = wide()
     whole = fitted("dual", model, x, y)
     batches = [(x[:1], y[:1]), (x[1:7], y[1:7]), (x[7:], y[7:])]
-    parts = osc.laplace(model, CATEGORICAL, batches, structure="dual", prior=0.7, memory=1_000, refine=False)
+    parts = osc.laplace(model, CATEGORICAL, batches, structure="dual", prior=0.7, memory=2_000, refine=False)
     for name, tensor in whole.structure.tensors().items():
         assert_close(parts.structure.tensors()[name], tensor)
 

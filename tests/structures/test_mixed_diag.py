@@ -141,7 +141,7 @@ def test_memory_does_not_change_the_result() -> None:
         osc.laplace(
             model, LIKELIHOODS["bernoulli"], data, structure="mixed_diag", prior=1.0, memory=memory, refine=False
         ).structure.dense()
-        for memory in ("1GB", 8000)
+        for memory in ("1GB", 18_000)
     )
     assert_close(small, whole)
 

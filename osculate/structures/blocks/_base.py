@@ -72,7 +72,7 @@ class Block(ABC):
 
     @abstractmethod
     def sensitivity(self) -> Float[Tensor, " p"]:
-        """√G_pp up to a common factor, in double precision: zero for a parameter that no output depends on."""
+        """√G_pp up to a common factor: zero for a parameter that no output depends on."""
 
     @abstractmethod
     def precision(self, scale: Float[Tensor, ""] | float, delta: "Delta") -> "Precision":

@@ -85,7 +85,7 @@ class DiagonalBlock(Block):
         return form.rows().square() if events == 1 else form.rows()
 
     def sensitivity(self) -> Float[Tensor, " p"]:
-        return self.values.detach().double().abs().sqrt()
+        return self.values.detach().abs().sqrt()
 
     def precision(self, scale: Float[Tensor, ""] | float, delta: Delta) -> "DiagonalPrecision":
         return DiagonalPrecision(scale * self.values, delta.vector.to(self.values))

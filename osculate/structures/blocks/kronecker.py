@@ -224,8 +224,8 @@ class KroneckerBlock(Block):
 
     def sensitivity(self) -> Float[Tensor, " p"]:
         if self.corrected is not None:
-            return self._diagonal_of(self.corrected.detach()).double().abs().sqrt().reshape(-1)
-        outputs, inputs = (factor.detach().double().sqrt() for factor in self._diagonals())
+            return self._diagonal_of(self.corrected.detach()).abs().sqrt().reshape(-1)
+        outputs, inputs = (factor.detach().sqrt() for factor in self._diagonals())
         return (outputs.unsqueeze(-1) * inputs.unsqueeze(-2)).reshape(-1)
 
     def _diagonal_of(self, values: Float[Tensor, "G O I"]) -> Float[Tensor, "G O I"]:
