@@ -167,10 +167,12 @@ class Filters(Prior):
         assert self.space is not None
         sizes = dict(zip(self.space.names, self.space.sizes, strict=True))
         each = [
-            sum(sizes[name] for name in block.parameters) // block.positions * torch.logdet(block.correlation(scale))
+            sum(sizes[name] for name in block.parameters)
+            // block.positions
+            * cholesky(block.correlation(scale)).diagonal().log().sum()
             for block, scale in zip(self.blocks, self.lengthscale, strict=True)
         ]
-        return -torch.stack(each).sum()
+        return -2 * torch.stack(each).sum()
 
     @property
     def with_lengthscale(self) -> list[int]:
@@ -188,7 +190,7 @@ class Filters(Prior):
         return [torch.exp(-block.distances.to(delta) / scale) / delta for block, delta, scale in triples]
 
     def multiply(self, v: Float[Tensor, "*S P"], space: ParameterSpace) -> Float[Tensor, "*S P"]:
-        return self._each(v, [torch.linalg.inv(covariance) for covariance in self.covariances()])
+        return self._each(v, [torch.cholesky_inverse(cholesky(covariance)) for covariance in self.covariances()])
 
     def solve(self, v: Float[Tensor, "*S P"], space: ParameterSpace) -> Float[Tensor, "*S P"]:
         return self._each(v, self.covariances())

@@ -1,5 +1,6 @@
 """The prior over filters: its blocks, its operators against the matrix, and posteriors with it."""
 
+import math
 from pathlib import Path
 
 import pytest
@@ -224,3 +225,17 @@ def test_a_network_is_trained_under_it() -> None:
 def test_what_does_not_go_is_refused(make: object, words: tuple[str, ...]) -> None:
     with pytest.raises(ValueError, match=says(*words)):
         make()  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.filterwarnings("ignore:a matrix was not positive definite")
+def test_a_length_scale_without_bound_makes_all_entries_of_a_filter_equal(dtype: torch.dtype) -> None:
+    space = ParameterSpace.of({"0.weight": torch.zeros(2, 1, 3, 3, dtype=dtype)})
+    for precision in (1e-8, 1e8):
+        prior = Filters(precision, 1e30).bind(space)
+        drawn = prior.colour(torch.randn(4, 18, dtype=dtype), space).unflatten(-1, (2, 9))
+        torch.testing.assert_close(drawn, drawn[..., :1].expand_as(drawn), rtol=1e-4, atol=1e-6 * precision**-0.5)
+        assert bool(prior.multiply(drawn.flatten(-2), space).isfinite().all())
+        if dtype == torch.double:
+            assert float(prior.square(torch.ones(18).double(), space)) == pytest.approx(2 * precision, rel=0.1)
+        assert 200 < float(prior.log_det(space)) - 18 * math.log(precision) < 1000
