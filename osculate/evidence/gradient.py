@@ -103,7 +103,7 @@ def climb(
             scale.append((count / q.temperature).double().reshape(1).cpu())
         return float((slope.abs() / torch.cat(scale)).masked_fill(pull(x, slope) != 0, 0.0).max())
 
-    steps = track(range(max_steps), "evidence", max_steps, progress)
+    steps: Any = track(range(max_steps), "evidence", max_steps, progress)
 
     def objective(values: np.ndarray) -> tuple[float, np.ndarray]:
         x = torch.tensor(values, requires_grad=True)
@@ -117,7 +117,7 @@ def climb(
 
     x = torch.cat([*(value.log().reshape(-1).cpu() for value in start.values()), torch.zeros(int(noise)).double()])
     x = x.clamp(low, high)
-    if not math.isfinite(loss(x)):
+    if not math.isfinite(loss(x).item()):
         raise ValueError("the evidence is not finite at the initial values: check the data, the noise and the network.")
     from scipy.optimize import minimize
 

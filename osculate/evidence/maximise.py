@@ -82,8 +82,9 @@ def maximise_evidence(
     A warning says that the evidence has no maximum inside of the bounds 1e-16 and 1e12, for which groups, and what that
     means. With length-scales or a ``hyperprior`` the bounds are 5e-5 and 1e6, and 0.05 and 55 pixels. Groups of biases
     that are zero from the start get the largest precision without a warning. With mode="linear" and "em" the evidence
-    may have several maxima, in which other groups vanish: the start decides, that is the prior of ``q``. Where a group vanishes the posterior is sure of weights that the network has and that the linear model would
-    do without: compare on held-out data, or give groups that vanish to a larger one.
+    may have several maxima, in which other groups vanish: the start decides, that is the prior of ``q``. Where a group
+    vanishes the posterior is sure of weights that the network has and that the linear model would do without: compare
+    on held-out data, or give groups that vanish to a larger one.
 
     Cost: about ten evaluations of γ, each O(P) for diag and kron and O(P³) for full; no pass over the data. With
     mode="linear" each of ten to forty evaluations moves the mode too, by five to thirty passes over the data.
