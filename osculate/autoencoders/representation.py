@@ -20,6 +20,7 @@ from osculate.autoencoders.autoencoder import (
 from osculate.autoencoders.distributions import Encoding, MarginalReconstruction, Reconstruction
 from osculate.curvature.linearisation import recording
 from osculate.differentiation import forward_derivative
+from osculate.linalg import root
 from osculate.posteriors import Chains, Gaussian, Posterior, Sampled, Snapshots
 from osculate.posteriors._base import as_posterior
 from osculate.posteriors.linearised import interacting_outputs, linear_functions, moments, single_outputs
@@ -356,9 +357,9 @@ class Representation:
         require_counts(n=n)
         network = self.posterior.network
         if self._data is not None:
-            mean, root = self._moments
+            mean, spread = self._moments
             on = drawn_on(mean, generator)
-            z = mean + torch.randn(n, len(mean), generator=generator, dtype=mean.dtype, device=on).cpu() @ root.T
+            z = mean + torch.randn(n, len(mean), generator=generator, dtype=mean.dtype, device=on).cpu() @ spread.T
         elif isinstance(self.model, VAE):
             z = self.model.prior.sample(n, self.model.code_size(), generator)
         else:
@@ -372,7 +373,7 @@ class Representation:
 
     @cached_property
     def _moments(self) -> tuple[Float[Tensor, " K"], Float[Tensor, "K K"]]:
-        """The mean of the codes of the given data at the mode, and the Cholesky factor of their covariance."""
+        """The mean of the codes of the given data at the mode, and a root of their covariance."""
         assert self._data is not None
         require_inputs(self._data)
         network = self.posterior.network
@@ -380,8 +381,8 @@ class Representation:
         raw = [network({"encode": part.to(network.device, network.dtype)}).detach() for part in parts]
         z = self.model.centre(torch.cat(raw)).double().cpu()
         centred = z - z.mean(0)
-        covariance = centred.T @ centred / max(1, len(z) - 1) + 1e-9 * torch.eye(z.shape[1], dtype=z.dtype)
-        return z.mean(0), torch.linalg.cholesky(covariance)
+        covariance = centred.T @ centred / max(1, len(z) - 1)
+        return z.mean(0), root(covariance)
 
 
 def require_representation(r: Any, what: str) -> None:

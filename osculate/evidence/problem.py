@@ -329,18 +329,18 @@ def _warn_of_bounds(problem: Problem, end: Evaluation) -> None:
     parts = []
     if up:
         parts.append(
-            f"grows with the prior precision without end for {_listed(up)}: {problem.without_end}; they get the "
+            f"grows with the prior precision without end for {listed(up)}: {problem.without_end}; they get the "
             f"precision {LARGEST:.0e}"
         )
     if unseen:
         parts.append(
-            f"does not depend on the prior precision for {_listed(unseen)}: the data say nothing about these "
+            f"does not depend on the prior precision for {listed(unseen)}: the data say nothing about these "
             "parameters (no output depends on them, or none has a derivative by them), and they keep the precision "
             "that they had; freeze them, or set it"
         )
     if down:
         parts.append(
-            f"falls with the prior precision down to the bound of {SMALLEST:.0e} for {_listed(down)}: these "
+            f"falls with the prior precision down to the bound of {SMALLEST:.0e} for {listed(down)}: these "
             "parameters are that large; standardise inputs and targets"
         )
     if problem.tunes_noise and int(end.pull[-1]):
@@ -353,6 +353,7 @@ def _warn_of_bounds(problem: Problem, end: Evaluation) -> None:
         warnings.warn(f"the evidence has no maximum inside of its bounds: it {'; it '.join(parts)}.", stacklevel=5)
 
 
-def _listed(labels: list[str]) -> str:
+def listed(labels: list[str]) -> str:
+    """The first of these labels, and how many more there are."""
     more = len(labels) - NAMED
     return ", ".join(labels[:NAMED]) + (f" and {more} more" if more > 0 else "")

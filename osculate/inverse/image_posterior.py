@@ -115,7 +115,9 @@ class LinearisedImage:
         """
         hyperprior = self.penalty if predcp and self.fitted.penalty else None
         noise = self.noise is None
-        return maximise_evidence(self.q, mode, max_steps=EVALUATIONS, noise=noise, hyperprior=hyperprior)
+        return maximise_evidence(
+            self.q, mode, max_steps=EVALUATIONS, noise=noise, hyperprior=hyperprior, progress=self.progress
+        )
 
     def posterior(
         self, q: Gaussian, exact: bool, floor: float, samples: int = 64, generator: torch.Generator | None = None

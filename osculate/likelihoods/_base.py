@@ -11,6 +11,7 @@ from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 from torch.distributions import Distribution
 
+from osculate.linalg import spectrum
 from osculate.randomness import drawn_on
 from osculate.settings import differences
 
@@ -137,7 +138,7 @@ class Likelihood(ABC):
 
         Negative directions of a density that is not log-concave are dropped.
         """
-        values, vectors = torch.linalg.eigh(self.local_hessian(f, y).double())
+        values, vectors = spectrum(self.local_hessian(f, y))
         return (vectors * values.clamp(min=0).sqrt().unsqueeze(-2)).to(f.dtype).movedim(-1, 0)
 
     def local_columns(self, f: Float[Tensor, "N *C"], y: Tensor) -> tuple[int, Callable[[int, int], Tensor]]:

@@ -102,7 +102,7 @@ class Gaussian(Elementwise):
         factor, jitter = jittered(covariance.double() + (variance.double() + tiny).diag())
         if jitter > VISIBLE:
             warnings.warn(
-                f"a joint covariance is indefinite by rounding: {jitter:.0e} of its mean diagonal was added.",
+                f"a joint covariance is indefinite by rounding: {jitter:.0e} of its diagonal was added.",
                 stacklevel=3,
             )
         return MultivariateNormal(mean, scale_tril=factor.to(mean.dtype), validate_args=False)

@@ -14,6 +14,7 @@ from osculate.linalg.psd import (
     eigh as eigh,
     jittered as jittered,
     root as root,
+    spectrum as spectrum,
 )
 from osculate.linalg.cg import Product as Product, Solution as Solution, conjugate_gradients as conjugate_gradients
 from osculate.linalg.diagonals import Estimate as Estimate, diagonal as diagonal, signs as signs

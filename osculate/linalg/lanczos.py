@@ -19,6 +19,7 @@ from torch import Tensor
 
 from osculate.linalg.cg import Product
 from osculate.linalg.diagonals import Estimate, averaged
+from osculate.linalg.psd import spectrum
 
 #: A function of eigenvalues, elementwise.
 Spectral = Callable[[Tensor], Tensor]
@@ -64,7 +65,7 @@ class Krylov:
         """Eigenvalues and eigenvectors of T, in double precision."""
         off = torch.stack(self._beta, -1).double()[:, :-1]
         tridiagonal = torch.stack(self._alpha, -1).double().diag_embed()
-        return torch.linalg.eigh(tridiagonal + off.diag_embed(-1) + off.diag_embed(1))
+        return spectrum(tridiagonal + off.diag_embed(-1) + off.diag_embed(1))
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from osculate.linalg.psd import finite, spectrum
+
 #: Columns of wide matrices that are converted to double precision at once.
 STRIP = 2**16
 #: Largest negative eigenvalue that is attributed to rounding, relative to the largest eigenvalue.
@@ -62,12 +64,12 @@ def nystrom(
     core = torch.linalg.solve_triangular(basis, inner(tests, sketch), upper=False)
     core = torch.linalg.solve_triangular(basis, core.T, upper=False)
     core = 0.5 * (core + core.T)
-    spectrum = torch.linalg.eigvalsh(core)
-    largest, negative = float(spectrum.abs().max()), max(0.0, -float(spectrum.min()))
+    eigenvalues = torch.linalg.eigvalsh(finite(core))
+    largest, negative = float(eigenvalues.abs().max()), max(0.0, -float(eigenvalues.min()))
     if negative > NOISE * largest:
         raise ValueError(
-            f"a sketch has eigenvalues from {-negative:.1e} to {float(spectrum.max()):.1e}: the matrix is not positive "
-            "semi-definite and has no low-rank approximation of this kind. Use curvature='ggn' or 'fisher'."
+            f"a sketch has eigenvalues from {-negative:.1e} to {float(eigenvalues.max()):.1e}: the matrix is not "
+            "positive semi-definite and has no low-rank approximation of this kind. Use curvature='ggn' or 'fisher'."
         )
     shift = 10 * max(torch.finfo(sketch.dtype).eps * largest, negative)
     if largest == 0:
@@ -77,6 +79,6 @@ def nystrom(
     for part in _strips(sketch.shape[-1]):
         shifted = sketch[:, part].double() + shift * tests[:, part].double()
         root[:, part] = torch.linalg.solve_triangular(factor, shifted, upper=False).to(root.dtype)
-    values, vectors = torch.linalg.eigh(inner(root, root))
+    values, vectors = spectrum(inner(root, root))
     kept = (values > 2 * shift).nonzero().squeeze(-1).flip(0)[:rank]
     return values[kept] - shift, combine(vectors[:, kept].T / values[kept].sqrt().unsqueeze(-1), root)

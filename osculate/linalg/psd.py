@@ -11,8 +11,10 @@ from torch.autograd.function import once_differentiable
 
 from osculate.memory import give_back
 
-#: Jitter that is added to a matrix which is not positive definite, relative to its mean diagonal, until it is.
+#: Jitter that is added to a matrix whose factorisation fails, relative to its diagonal, until it does not.
 LADDER = (1e-14, 1e-12, 1e-10, 1e-8, 1e-6)
+#: Size from which the workspace of an eigendecomposition is worth making room for.
+LARGE = 512
 
 
 def cholesky(matrix: Float[Tensor, "*B n n"]) -> Float[Tensor, "*B n n"]:
@@ -33,42 +35,80 @@ def cholesky(matrix: Float[Tensor, "*B n n"]) -> Float[Tensor, "*B n n"]:
 def jittered(matrix: Float[Tensor, "*B n n"]) -> tuple[Float[Tensor, "*B n n"], float]:
     """The lower Cholesky factor in double precision, and the jitter of :data:`LADDER` that it needed, or zero.
 
+    The jitter is relative to each entry of the diagonal, so that small entries beside large ones keep their size, or
+    where that does not help, as for an entry that is zero, to their mean. Matrices of a batch get it separately.
+
     Raises:
         ValueError: the matrix with the largest jitter is not positive definite, or not finite.
     """
-    matrix = matrix.double()
-    if not bool(matrix.isfinite().all()):
-        raise ValueError("a matrix to be factorised holds NaN or infinity: the curvature or the prior overflowed.")
-    size = (
-        matrix.detach().diagonal(dim1=-2, dim2=-1).mean(-1)[..., None, None].clamp(min=torch.finfo(matrix.dtype).tiny)
-    )
-    eye = torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)
-    for relative in (0.0, *LADDER):
-        factor, info = torch.linalg.cholesky_ex(matrix + relative * size * eye if relative else matrix)
-        if not bool(info.any()):
-            return factor, relative
+    matrix = finite(matrix.double())
+    factor, info = torch.linalg.cholesky_ex(matrix)
+    if not bool(info.any()):
+        return factor, 0.0
+    own = matrix.detach().diagonal(dim1=-2, dim2=-1).clamp(min=0)
+    mean = own.mean(-1, keepdim=True).clamp(min=torch.finfo(own.dtype).tiny).expand_as(own)
+    added, largest = torch.zeros_like(own), torch.zeros_like(info, dtype=own.dtype)
+    for size in (own, mean):
+        for relative in LADDER:
+            failed = info != 0
+            added = torch.where(failed.unsqueeze(-1), relative * size, added)
+            largest = largest.masked_fill(failed, relative)
+            factor, info = torch.linalg.cholesky_ex(matrix + added.diag_embed())
+            if not bool(info.any()):
+                return factor, float(largest.max())
     raise ValueError(
         f"a matrix is not positive definite even with {LADDER[-1]:.0e} of its diagonal added. "
         "Use a larger prior precision, or a float64 model."
     )
 
 
-#: Size from which the workspace of an eigendecomposition is worth making room for.
-LARGE = 512
+def spectrum(matrix: Float[Tensor, "*B n n"]) -> tuple[Float[Tensor, "*B n"], Float[Tensor, "*B n n"]]:
+    """Eigenvalues, ascending, and eigenvectors of a symmetric matrix, in double precision.
+
+    Where the algorithm does not converge, the matrix gets the first multiple of I with which it does, of :data:`LADDER`
+    times its mean diagonal. The eigenvalues are without it, and a warning gives its size.
+
+    Raises:
+        ValueError: the matrix is not finite, or the algorithm does not converge with the largest jitter.
+    """
+    matrix = finite(matrix.double())
+    if matrix.shape[-1] >= LARGE:
+        give_back()
+    try:
+        return torch.linalg.eigh(matrix)
+    except torch.linalg.LinAlgError:
+        own = matrix.detach().diagonal(dim1=-2, dim2=-1).abs()
+    mean = own.mean(-1, keepdim=True).clamp(min=torch.finfo(own.dtype).tiny)
+    for relative in LADDER:
+        try:
+            values, vectors = torch.linalg.eigh(matrix + (relative * mean).expand_as(own).diag_embed())
+        except torch.linalg.LinAlgError:
+            continue
+        warnings.warn(
+            f"an eigendecomposition did not converge; {relative:.0e} of the diagonal was added.", stacklevel=2
+        )
+        return values - relative * mean, vectors
+    raise ValueError(
+        f"an eigendecomposition does not converge even with {LADDER[-1]:.0e} of the diagonal added. "
+        "Use a larger prior precision, or a float64 model."
+    )
 
 
 def eigh(matrix: Float[Tensor, "*B n n"]) -> tuple[Float[Tensor, "*B n"], Float[Tensor, "*B n n"]]:
-    """Eigenvalues (clamped at zero) and eigenvectors, computed in double precision, in the type of the matrix.
+    """The :func:`spectrum` of a positive semi-definite matrix, in its own type: eigenvalues are clamped at zero."""
+    values, vectors = spectrum(matrix)
+    return values.clamp(min=0).to(matrix.dtype), vectors.to(matrix.dtype)
+
+
+def finite(matrix: Tensor) -> Tensor:
+    """The same matrix.
 
     Raises:
-        ValueError: the matrix is not finite.
+        ValueError: it holds NaN or infinity.
     """
     if not bool(matrix.isfinite().all()):
-        raise ValueError("a curvature factor holds NaN or infinity: the curvature overflowed.")
-    if matrix.shape[-1] >= LARGE:
-        give_back()
-    values, vectors = torch.linalg.eigh(matrix.double())
-    return values.clamp(min=0).to(matrix.dtype), vectors.to(matrix.dtype)
+        raise ValueError("a matrix to be factorised holds NaN or infinity: the curvature or the prior overflowed.")
+    return matrix
 
 
 class SpectralFunction(torch.autograd.Function):
@@ -110,15 +150,15 @@ def _difference_of_roots(one: Tensor, other: Tensor) -> Tensor:
 def root(covariance: Float[Tensor, "*B n n"]) -> Float[Tensor, "*B n n"]:
     """L with L Lᵀ = covariance, for matrices that may be singular.
 
-    By Cholesky, or by the symmetric eigenvalue root where a pivot is within rounding of zero. The choice is made for
-    each matrix separately, so that its root does not depend on the others in the batch.
+    By Cholesky, or by the symmetric eigenvalue root where a pivot is within rounding of zero, for its own entry of the
+    diagonal. The choice is made for each matrix separately, so that its root does not depend on the others in the batch.
     """
-    # a pivot has an error of eps times the condition number of the leading block: 200 in single precision
+    # a pivot has an error of eps times the condition number of the leading correlations: 200 in single precision
     rounding = torch.finfo(covariance.dtype).eps ** (2 / 3)
     factor, info = torch.linalg.cholesky_ex(covariance)
     pivots = factor.detach().diagonal(dim1=-2, dim2=-1).square()
-    largest = covariance.detach().diagonal(dim1=-2, dim2=-1).amax(-1)
-    singular = (info != 0) | ~(pivots.amin(-1) > rounding * largest)  # NaN counts as singular, and is an error of eigh
+    own = covariance.detach().diagonal(dim1=-2, dim2=-1)
+    singular = (info != 0) | ~(pivots > rounding * own).all(-1)  # NaN counts as singular, and is an error of eigh
     if not bool(singular.any()):
         return factor
     eye = torch.eye(covariance.shape[-1], dtype=covariance.dtype, device=covariance.device)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from osculate.batches import require_finite, require_inputs
 from osculate.inputs import Inputs, concatenate, count, moved, take
-from osculate.linalg import jittered
+from osculate.linalg import cholesky, jittered
 from osculate.posteriors.gaussian import Gaussian, as_gaussian
 from osculate.posteriors.linearised import joint_covariance, moments, require_room, single_outputs
 
@@ -83,7 +83,7 @@ class FunctionPosterior:
 
     @property
     def jitter(self) -> float:
-        """Share of the mean variance that was added to the covariance to factorise it, zero if it was none."""
+        """Share of the variances that was added to the covariance to factorise it, zero if it was none."""
         return self._root[1]
 
     def rsample(self, sample_shape: Any = (), generator: torch.Generator | None = None) -> Float[Tensor, "..."]:
@@ -203,9 +203,11 @@ def conditioned(
         noise: Their noise variances.
     """
     seen = y.shape[-1]
-    factor, _ = jittered(covariance[..., :seen, :seen] + noise.diag_embed())
+    factor = cholesky(covariance[..., :seen, :seen] + noise.diag_embed())
     right = torch.cat([covariance[..., :seen, seen:], (y - mean[..., :seen]).unsqueeze(-1)], -1)
     white = torch.linalg.solve_triangular(factor, right, upper=False)
     halves, apart = white[..., :-1], white[..., -1:]
-    left = covariance[..., seen:, seen:] - halves.mT @ halves
+    own = covariance[..., seen:, seen:]
+    rounding = mean.shape[-1] * torch.finfo(own.dtype).eps * own.diagonal(dim1=-2, dim2=-1)  # of values that are known
+    left = own - halves.mT @ halves + rounding.diag_embed()
     return mean[..., seen:] + (halves.mT @ apart).squeeze(-1), left

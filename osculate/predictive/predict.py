@@ -62,7 +62,8 @@ def predict(
             for real-valued targets.
         samples: Number of draws for ``via="sampled"`` and ``link="functions"``, shared by all inputs, or of passes with
             dropout; an ensemble predicts with all its members instead, and a mixture divides them among its members.
-        memory: Bytes that the call may take, or a text such as "2GB"; by default about 256 MiB, or a quarter of what is free.
+        memory: Bytes that the call may take, or a text such as "2GB"; by default about 256 MiB, or a quarter of the
+            free memory.
         generator: Source of random numbers.
 
     Returns:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from osculate.parameters import ParameterSpace
 
-#: Number of precisions that the text of a prior shows.
+#: Number of values that the text of a prior shows.
 SHOWN = 5
 
 
@@ -110,9 +110,7 @@ class Prior(ABC):
         return type(self)(precision=precision, **self.settings)  # type: ignore[call-arg]
 
     def __repr__(self) -> str:
-        values = self.precision.detach().reshape(-1).tolist()
-        shown = ", ".join(f"{value:.3g}" for value in values[:SHOWN]) + (", …" if len(values) > SHOWN else "")
-        return f"{type(self).__name__}({shown})"
+        return f"{type(self).__name__}({shown(self.precision)})"
 
     def around(self, mean: "float | Tensor | Mapping[str, Tensor]") -> "Prior":
         """The same prior with a mean μ, to which parameters shrink instead of zero.
@@ -178,6 +176,12 @@ class Prior(ABC):
         squares = torch.stack([torch.dot(each, each) for each in flat])  # no copy, as squares would be
         delta = per_tensor.to(squares)
         return 0.5 * ((delta.log() - log(2 * pi)) @ squares.new_tensor(space.sizes) - delta @ squares)
+
+
+def shown(values: Tensor) -> str:
+    """The first of these values."""
+    each = values.detach().reshape(-1).tolist()
+    return ", ".join(f"{value:.3g}" for value in each[:SHOWN]) + (", …" if len(each) > SHOWN else "")
 
 
 def positive(precision: float | Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from osculate.linalg import cholesky, row_products
 from osculate.memory import even_parts
 from osculate.parameters import ParameterSpace
-from osculate.priors._base import Prior, positive
+from osculate.priors._base import Prior, positive, shown
 
 #: Layers whose weights are filters.
 CONVOLUTIONS = (nn.Conv2d, nn.ConvTranspose2d)
@@ -68,7 +68,11 @@ class Filters(Prior):
 
     d_ij is the distance between two entries of a filter in pixels, and D_d marks the pairs at distance d: six classes
     for a 3 × 3 filter, one for a 1 × 1 filter, which has a precision only. A block is a module that holds
-    two-dimensional convolutions, with filters of one size; other parameters of a module are independent of one another.
+    two-dimensional convolutions, with filters of one size.
+
+    Filters are the last two axes of parameters with four axes and the name ``weight``, as convolutions of PyTorch have
+    them. All other parameters, among them biases and whatever a module of your own calls differently, are independent
+    of one another, and share a precision with the 1 × 1 filters of their module.
 
     As Σ is a combination of few fixed matrices, structures that keep rows ("dual") compute their products once, and
     :func:`osculate.maximise_evidence` needs no Jacobian to choose precisions and length-scales.
@@ -83,6 +87,8 @@ class Filters(Prior):
     >>> prior = Filters(4.0, 0.5).bind(ParameterSpace.of({"0.weight": torch.zeros(2, 1, 3, 3)}))
     >>> prior.covariances()[0][0, :3]
     tensor([0.2500, 0.0338, 0.0046], dtype=torch.float64)
+    >>> prior
+    Filters(4, lengthscale=[0.5])
     """
 
     correlated: ClassVar[bool] = True
@@ -130,6 +136,9 @@ class Filters(Prior):
     def with_hyperparameters(self, values: Mapping[str, Tensor]) -> "Filters":
         return self.replace(values["precision"], values["lengthscale"])
 
+    def __repr__(self) -> str:
+        return f"{super().__repr__()[:-1]}, lengthscale=[{shown(self.lengthscale)}])"
+
     def require_structure(self, curvature: Any) -> None:
         """Raise ValueError if a structure needs independent parameters, or the posterior is not over whole filters.
 
@@ -167,10 +176,12 @@ class Filters(Prior):
         assert self.space is not None
         sizes = dict(zip(self.space.names, self.space.sizes, strict=True))
         each = [
-            sum(sizes[name] for name in block.parameters) // block.positions * torch.logdet(block.correlation(scale))
+            sum(sizes[name] for name in block.parameters)
+            // block.positions
+            * cholesky(block.correlation(scale)).diagonal().log().sum()
             for block, scale in zip(self.blocks, self.lengthscale, strict=True)
         ]
-        return -torch.stack(each).sum()
+        return -2 * torch.stack(each).sum()
 
     @property
     def with_lengthscale(self) -> list[int]:
@@ -188,7 +199,7 @@ class Filters(Prior):
         return [torch.exp(-block.distances.to(delta) / scale) / delta for block, delta, scale in triples]
 
     def multiply(self, v: Float[Tensor, "*S P"], space: ParameterSpace) -> Float[Tensor, "*S P"]:
-        return self._each(v, [torch.linalg.inv(covariance) for covariance in self.covariances()])
+        return self._each(v, [torch.cholesky_inverse(cholesky(covariance)) for covariance in self.covariances()])
 
     def solve(self, v: Float[Tensor, "*S P"], space: ParameterSpace) -> Float[Tensor, "*S P"]:
         return self._each(v, self.covariances())
@@ -295,7 +306,8 @@ def _blocks(space: ParameterSpace) -> tuple[FilterBlock, ...]:
     found: dict[tuple[str, tuple[int, int]], list[str]] = {}
     for name, shape in zip(space.names, space.shapes, strict=True):
         layer = name.rpartition(".")[0]
-        kernel = (int(shape[2]), int(shape[3])) if len(shape) == 4 else (1, 1)
+        filters = len(shape) == 4 and name.rpartition(".")[2] == "weight"
+        kernel = (int(shape[2]), int(shape[3])) if filters else (1, 1)
         found.setdefault((layer.rpartition(".")[0] or layer or name, kernel), []).append(name)
     holders = [holder for holder, _ in found]
     return tuple(

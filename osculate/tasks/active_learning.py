@@ -15,6 +15,7 @@ from osculate.batches import require_inputs
 from osculate.checks import require_generator, require_whole
 from osculate.inputs import Inputs, concatenate, count, moved, take
 from osculate.likelihoods import Likelihood
+from osculate.linalg import cholesky, eigh
 from osculate.posteriors import Gaussian, as_gaussian, as_posterior
 from osculate.posteriors.functions import function_posterior
 from osculate.progress import track
@@ -173,10 +174,10 @@ def _top(values: Float[Tensor, " N"], number: int) -> tuple[Int[Tensor, " count"
 def _whitened(q: Gaussian, x: Inputs, samples: int) -> Float[Tensor, "M C M C"]:
     """Λ^{1/2} K Λ^{1/2} of the function values at all inputs, Λ the expected Hessian of each over the temperature."""
     x = moved(x, q.network.device)
-    covariance = function_posterior(q, x).covariance.double()
+    covariance = function_posterior(q, x)._joint[1]  # in double precision: whitening may cancel what is large
     hessian = _expected_hessian(q.likelihood, uncertainty.function_draws(q, x, samples)).double()
-    values, vectors = torch.linalg.eigh(hessian / q.temperature)
-    halves = vectors * values.clamp(min=0).sqrt().unsqueeze(-2)
+    values, vectors = eigh(hessian / q.temperature)
+    halves = vectors * values.sqrt().unsqueeze(-2)
     size, outputs = halves.shape[:2]
     joint = covariance.reshape(size, outputs, size, outputs)
     return torch.einsum("mce,mcnd,ndf->menf", halves, joint, halves).cpu()
@@ -207,7 +208,11 @@ def _greedy(joint: Float[Tensor, "M C M C"], number: int, targets: int) -> tuple
     chosen: list[int] = []
     gains: list[Tensor] = []
     for _ in range(number):
-        factor = torch.linalg.cholesky(eye + joint.diagonal(dim1=0, dim2=2).movedim(-1, 0)[:free])
+        own = joint.diagonal(dim1=0, dim2=2).movedim(-1, 0)[:free]
+        factor, info = torch.linalg.cholesky_ex(eye + own)
+        if bool(info.any()):  # rounding exceeds one: without its negative eigenvalues
+            values, vectors = eigh(own)
+            factor = cholesky(eye + (vectors * values.unsqueeze(-2)) @ vectors.mT)
         if targets:
             fallen = torch.linalg.solve_triangular(factor, joint[:free, :, free:].flatten(2), upper=False)
             gain = 0.5 * fallen.square().sum((1, 2)) / targets

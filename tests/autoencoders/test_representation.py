@@ -282,3 +282,21 @@ def test_codes_of_random_encoders_have_a_density() -> None:
         Encoding(mean, 0 * spread).log_prob(z)
     with pytest.raises(ValueError, match=r"shape \(3, 1\): pass"):
         Encoding(mean, spread).log_prob(z[0, :, :1])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("scale", [1e-6, 1e6])
+@pytest.mark.parametrize("count", [1, 2, 12])
+def test_codes_of_few_data_or_of_any_size_can_be_drawn(dtype: torch.dtype, scale: float, count: int) -> None:
+    torch.manual_seed(0)
+    encoder = nn.Sequential(nn.Flatten(), nn.Linear(16, 4))
+    decoder = nn.Sequential(nn.Linear(4, 16), nn.Unflatten(1, (1, 4, 4)))
+    x = (scale * images(count)).to(dtype)
+    net = Autoencoder(encoder, decoder).to(dtype)
+    q = osc.laplace(net, LIKELIHOOD, (x, x), structure="diag", prior=1e8, refine=False)
+    r = Representation(q, codes=x)
+    _, spread = r._moments
+    codes = net.code(x).detach().double()
+    expected = (codes - codes.mean(0)).T @ (codes - codes.mean(0)) / max(1, count - 1)
+    torch.testing.assert_close(spread @ spread.T, expected, rtol=1e-6, atol=1e-9 * scale**2)
+    assert bool(r.generate(3, torch.Generator().manual_seed(0)).isfinite().all())

@@ -1,5 +1,6 @@
 """An earlier posterior as a prior, and priors with a mean: exact sequences on linear models, operators, files."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,19 @@ def test_the_nearest_kronecker_product() -> None:
         for nearby in (one.added(other), one.combined(other.scaled(1.01)), one.combined(other.scaled(0.99))):
             assert error <= float((nearby.dense() - expected).norm() / expected.norm()) + 1e-7
         assert float(torch.linalg.eigvalsh(both.dense()).min()) > -1e-10
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("unit", [1e-15, 1e-30])
+def test_the_nearest_kronecker_product_does_not_depend_on_units(dtype: torch.dtype, unit: float) -> None:
+    torch.manual_seed(0)
+    model, x = nn.Linear(3, 2).to(dtype), torch.randn(30, 3, dtype=dtype)
+    first, second = (
+        osc.laplace(model, osc.likelihoods.Categorical(), (part, y), prior=1.0, refine=False).structure.blocks[0]
+        for part, y in ((x, torch.zeros(30).long()), (x[:7] + 1, torch.ones(7).long()))
+    )
+    other = replace(second, inputs=second.inputs * unit, outputs=second.outputs / unit)
+    assert_close(first.combined(other).dense(), first.combined(second).dense(), 100 * torch.finfo(dtype).eps)
 
 
 @pytest.mark.parametrize("structure", ["full", "kron", "diag", "dual", "matrix_free"])

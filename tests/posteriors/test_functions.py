@@ -1,6 +1,7 @@
 """Gaussians over function values: dense truth, conditioning without a fit, draws, and many or equal points."""
 
 import math
+import warnings
 
 import pytest
 import torch
@@ -126,3 +127,22 @@ def test_a_point_far_from_double_precision() -> None:
     g = osc.function_posterior(q, torch.full((50, 1), 0.5))
     assert g.rsample(2).isfinite().all()
     assert math.isfinite(float(g.log_prob(g.mean)))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("structure", ["full", "dual", "kron", "low_rank"])
+@pytest.mark.parametrize("prior", [1e-8, 1.0, 1e8])
+def test_values_that_are_known_can_be_drawn(dtype: torch.dtype, structure: str, prior: float) -> None:
+    """Conditioning on values without noise leaves a covariance of rounding errors."""
+    torch.manual_seed(0)
+    x, y = torch.randn(12, 4, dtype=dtype), torch.randn(12, 2, dtype=dtype)
+    net = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 2)).to(dtype)
+    for inputs in (x, x[:1].expand(12, 4)):
+        q = osc.laplace(net, osc.likelihoods.Gaussian(), (inputs, y), structure=structure, prior=prior, refine=False)
+        free = osc.function_posterior(q, x)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            known = free.condition(x, y, noise=1e-12)
+            drawn = known.sample(50, torch.Generator().manual_seed(0))
+        assert bool((drawn.var(0) <= 1e-3 * free.variance).all())
+        assert bool(known.log_prob(drawn).isfinite().all())

@@ -1,5 +1,6 @@
 """The prior over filters: its blocks, its operators against the matrix, and posteriors with it."""
 
+import math
 from pathlib import Path
 
 import pytest
@@ -224,3 +225,105 @@ def test_a_network_is_trained_under_it() -> None:
 def test_what_does_not_go_is_refused(make: object, words: tuple[str, ...]) -> None:
     with pytest.raises(ValueError, match=says(*words)):
         make()  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.filterwarnings("ignore:a matrix was not positive definite")
+def test_a_length_scale_without_bound_makes_all_entries_of_a_filter_equal(dtype: torch.dtype) -> None:
+    space = ParameterSpace.of({"0.weight": torch.zeros(2, 1, 3, 3, dtype=dtype)})
+    for precision in (1e-8, 1e8):
+        prior = Filters(precision, 1e30).bind(space)
+        drawn = prior.colour(torch.randn(4, 18, dtype=dtype), space).unflatten(-1, (2, 9))
+        torch.testing.assert_close(drawn, drawn[..., :1].expand_as(drawn), rtol=1e-4, atol=1e-6 * precision**-0.5)
+        assert bool(prior.multiply(drawn.flatten(-2), space).isfinite().all())
+        if dtype == torch.double:
+            assert float(prior.square(torch.ones(18).double(), space)) == pytest.approx(2 * precision, rel=0.1)
+        assert 200 < float(prior.log_det(space)) - 18 * math.log(precision) < 1000
+
+
+def test_the_text_shows_precisions_and_length_scales() -> None:
+    assert repr(Filters(4.0, 0.5)) == "Filters(4, lengthscale=[0.5])"
+    assert repr(posterior().prior) == "Filters(2, 5, 3, 4, lengthscale=[0.5, 1, 1.5, 1])"
+
+
+class Own(nn.Module):
+    """A module with a convolution and with parameters of four axes that are none of its weights."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kernel = nn.Parameter(torch.randn(2, 1, 3, 3))
+        self.token = nn.Parameter(torch.randn(1, 2, 1, 4))
+        self.wide = nn.Conv2d(2, 3, 3)
+        self.narrow = nn.Conv2d(3, 2, 1)
+
+
+def test_only_weights_with_four_axes_are_filters() -> None:
+    model = nn.Sequential(Own(), nn.Conv3d(1, 1, 3), nn.ConvTranspose2d(1, 1, (1, 2)), nn.Linear(2, 2))
+    space = ParameterSpace.of(dict(model.named_parameters()))
+    prior = Filters(torch.tensor([2.0, 3.0, 4.0, 5.0, 6.0, 7.0]), 1.0).bind(space)
+    assert [(block.parameters, block.kernel) for block in prior.blocks] == [
+        (("0.kernel", "0.token", "0.wide.bias", "0.narrow.weight", "0.narrow.bias"), (1, 1)),
+        (("0.wide.weight",), (3, 3)),
+        (("1.weight", "1.bias"), (1, 1)),
+        (("2.weight",), (1, 2)),
+        (("2.bias",), (1, 1)),
+        (("3.weight", "3.bias"), (1, 1)),
+    ]
+    matrix, at = dense_prior(prior), space.positions()
+    correlated = (matrix != 0).sum(0)
+    for name in space.names:
+        expected = {"0.wide.weight": 9, "2.weight": 2}.get(name, 1)
+        assert bool((correlated[at[name]] == expected).all()), name
+
+
+@pytest.mark.parametrize("structure", ["dual", "full"])
+def test_values_at_a_bound_are_named_with_what_to_do(structure: str) -> None:
+    q = posterior(structure)
+    with pytest.warns(
+        UserWarning, match=says("no maximum", "precision reaches 1.2e+06 for", "'5'", "held-out")
+    ) as told:
+        tuned = osc.maximise_evidence(q, mode="linear")
+    assert "lengthscale reaches 55 for '2'" in str(told[0].message)
+    assert "'2': the data" not in str(told[0].message)
+    assert isinstance(tuned.prior, Filters)
+    assert float(tuned.prior.lengthscale[2]) == pytest.approx(54.6, rel=1e-3)
+    with pytest.warns(UserWarning, match=says("lengthscale reaches 0.05 for", "'2'", "Layerwise")):
+        osc.maximise_evidence(q, tolerance=1e-6)
+
+
+def test_a_start_outside_of_the_bounds_is_moved_to_them() -> None:
+    q = posterior(prior=Filters(1e9, 1e-3))
+    tuned, usual = (osc.maximise_evidence(each, tolerance=1e-3) for each in (q, posterior()))
+    torch.testing.assert_close(osc.log_evidence(tuned), osc.log_evidence(usual), rtol=1e-4, atol=0)
+
+
+@pytest.mark.parametrize("mode", ["network", "linear"])
+@pytest.mark.filterwarnings("ignore:the evidence has no maximum")
+def test_the_tolerance_bounds_the_gradient(mode: str) -> None:
+    q, violations = posterior(), []
+    for tolerance in (0.3, 1e-3, 1e-6):
+        tuned = osc.maximise_evidence(q, mode=mode, tolerance=tolerance, noise=False)
+        assert isinstance(tuned.prior, Filters)
+        logs = torch.cat([tuned.prior.precision.log(), tuned.prior.lengthscale.log()]).requires_grad_()
+        values = dict(zip(("precision", "lengthscale"), logs.exp().split(4), strict=True))
+        value = osc.log_evidence(q.replace(prior=q.prior.with_hyperparameters(values)), mode=mode)
+        (slope,) = torch.autograd.grad(value, logs)
+        found = osc.evidence.effective_parameters(tuned)
+        gamma = torch.tensor([sum(found[name] for name in block.parameters) for block in tuned.prior.blocks] * 2)
+        inside = (logs > torch.tensor([-9.99] * 4 + [-2.99] * 4)) & (logs < torch.tensor([13.99] * 4 + [3.99] * 4))
+        floor = 1e-3 if mode == "network" else 0.01
+        violations.append(float((2 * slope.abs() / gamma.clamp(min=floor))[inside].max()))
+        assert violations[-1] <= 1.01 * tolerance
+    assert violations[0] > 1e-3
+
+
+def test_what_is_left_of_the_gradient_is_told_where_steps_run_out() -> None:
+    with pytest.warns(UserWarning, match=says("still rising", "violated by", "max_steps", "tolerance")):
+        osc.maximise_evidence(posterior(), tolerance=1e-6, max_steps=5)
+
+
+def test_progress_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    osc.maximise_evidence(posterior())
+    assert not capsys.readouterr().out
+    osc.maximise_evidence(posterior(), progress=True)
+    assert "evidence" in capsys.readouterr().out

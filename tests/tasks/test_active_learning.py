@@ -233,3 +233,25 @@ def test_scores_that_are_all_zero_are_warned_of() -> None:
     ensemble = osc.posteriors.Ensemble(members, osc.likelihoods.Categorical())
     with pytest.warns(UserWarning, match="zero for every input"):
         acquire(ensemble, torch.zeros(5, 2), 2, "variance")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("structure", ["full", "dual"])
+@pytest.mark.parametrize("score", ["batch", "reduction"])
+def test_a_vague_prior_and_inputs_of_different_size_are_no_obstacle(
+    dtype: torch.dtype, structure: str, score: str
+) -> None:
+    """Variances of 1e12 and more, of which whitening and conditioning leave less than their rounding."""
+    torch.manual_seed(0)
+    x, y = torch.randn(12, 4, dtype=dtype), torch.randn(12, 2, dtype=dtype)
+    net = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 2)).to(dtype)
+    wide = x * torch.tensor([1e-15, 1.0, 1.0, 1e4], dtype=dtype)
+    for likelihood, inputs, targets, prior in (
+        (osc.likelihoods.Categorical(), x, y.argmax(1), 1e-8),
+        (osc.likelihoods.Gaussian(), wide, y, 1e-8),
+        (osc.likelihoods.Gaussian(), x[:1].expand(12, 4), y, 1e-8),
+    ):
+        q = osc.laplace(net, likelihood, (inputs[:2], targets[:2]), structure=structure, prior=prior, refine=False)
+        found = acquire(q, inputs, 4, score, generator=torch.Generator().manual_seed(0))
+        assert bool((found.gains >= 0).all())
+        assert len(found.indices.unique()) == 4

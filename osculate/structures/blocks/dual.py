@@ -513,6 +513,7 @@ class DualPrecision(Precision):
         packs = self.block.packed(form)
         own, cross = self._kernels(packs)
         halves = self._halves(cross)
-        left = own - halves @ halves.T
+        rounding = len(own) * torch.finfo(torch.double).eps * own.diagonal()  # it may leave negative eigenvalues
+        left = own - halves @ halves.T + rounding.diag()
         v, n = size(next(pack for pack in packs if pack))
         return left.reshape(v, n, v, n).permute(1, 0, 3, 2).reshape(v * n, v * n)

@@ -13,6 +13,7 @@ from torch import Tensor
 from osculate.curvature.columns import Hessian
 from osculate.curvature.engine import Observation
 from osculate.curvature.products import hessian_product
+from osculate.linalg import spectrum
 from osculate.structures.blocks._base import Block
 from osculate.structures.blocks.dense import DenseBlock
 from osculate.structures.blocks.diagonal import DiagonalBlock
@@ -124,7 +125,7 @@ def _cut(block: Block) -> tuple[Block, int, float]:
         return DiagonalBlock(block.positions, block.values.clamp(min=0)), 0, 0.0
     if not isinstance(block, DenseBlock):
         return block, 0, 0.0
-    values, vectors = torch.linalg.eigh(block.matrix.double())
+    values, vectors = spectrum(block.matrix)
     floor = -(torch.finfo(block.matrix.dtype).eps ** 0.5) * values.abs().max()
     positive = (vectors * values.clamp(min=0) @ vectors.T).to(block.matrix)
     return replace(block, matrix=positive), int((values < floor).sum()), float(values[0])

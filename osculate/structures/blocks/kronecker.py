@@ -138,11 +138,9 @@ class KroneckerBlock(Block):
         left, error, total = left.to(self.inputs), 0.0, 0.0
         inputs, outputs = torch.empty_like(left[0]), torch.empty_like(right[0])
         for group in range(len(inputs)):
-            a, b = (part[:, group].flatten(1).double() for part in (left, right))
-            values, first, second = _rank_one(a, b)
-            inputs[group] = (first @ a).reshape(inputs[group].shape).to(inputs)
-            outputs[group] = (second @ b).reshape(outputs[group].shape).to(outputs)
-            error, total = error + float(values[1] ** 2), total + float(values.square().sum())
+            values, first, second = _rank_one(left[:, group].double(), right[:, group].double())
+            inputs[group], outputs[group] = first.to(inputs), second.to(outputs)
+            error, total = error + float(values[1:].square().sum()), total + float(values.square().sum())
         relative = (error / total) ** 0.5 if total else 0.0
         found = replace(self, inputs=inputs, outputs=outputs, count=torch.ones_like(self.count))
         object.__setattr__(found, "relative_error", relative)
@@ -258,19 +256,13 @@ class KroneckerBlock(Block):
         return units.flatten(1) * self.eigenvalues.reshape(-1) @ units.flatten(1).T
 
 
-def _rank_one(a: Float[Tensor, "2 n"], b: Float[Tensor, "2 m"]) -> tuple[Tensor, Tensor, Tensor]:
-    """The singular values of a₁ b₁ᵀ + a₂ b₂ᵀ, and coefficients of the a and the b in its leading pair of vectors."""
-    roots = []
-    for rows in (a, b):
-        values, vectors = torch.linalg.eigh(rows @ rows.T)
-        kept = values.clamp(min=0).sqrt()
-        inverse = torch.where(kept > 1e-10 * kept.max(), 1 / kept, 0.0)
-        roots.append(((vectors * kept) @ vectors.T, (vectors * inverse) @ vectors.T))
-    (root_a, inverse_a), (root_b, inverse_b) = roots
-    left, values, right = torch.linalg.svd(root_a @ root_b)
-    first, second = inverse_a @ left[:, 0] * values[0].sqrt(), inverse_b @ right[0] * values[0].sqrt()
-    sign = torch.where(first.sum() < 0, -1.0, 1.0)  # sums of positive semi-definite factors have positive coefficients
-    return values, first * sign, second * sign
+def _rank_one(a: Float[Tensor, "2 n n"], b: Float[Tensor, "2 m m"]) -> tuple[Tensor, Tensor, Tensor]:
+    """The singular values of a₁ b₁ᵀ + a₂ b₂ᵀ, flat, and its leading pair of vectors as matrices."""
+    (q_a, r_a), (q_b, r_b) = (torch.linalg.qr(each.flatten(1).T) for each in (a, b))
+    left, values, right = torch.linalg.svd(r_a @ r_b.T)
+    first, second = (q_a @ left[:, 0]).reshape(a.shape[1:]), (q_b @ right[0]).reshape(b.shape[1:])
+    sign = torch.where(first.trace() < 0, -1.0, 1.0)  # of positive semi-definite matrices both are so too
+    return values, values[0].sqrt() * sign * first, values[0].sqrt() * sign * second
 
 
 @dataclass(frozen=True, eq=False)
