@@ -66,9 +66,11 @@ class Experiment:
         settings = changed(lookup("scale", scale, self.presets), changes or {})
         if seeds < 1:
             raise ValueError(f"seeds is {seeds}: at least one repetition is needed.")
-        started = time.perf_counter()
-        own = "" if cells is None else str(cells / _version(settings))
-        runner = Runner(getattr(settings, "cells", "") or own, progress)
+        started, version = time.perf_counter(), self._version(settings)
+        folder = getattr(settings, "cells", "") or ("" if cells is None else str(cells / version))
+        runner = Runner(folder, progress, version)
+        if hasattr(settings, "cells"):
+            settings = replace(settings, cells=folder)
         findings = self.measure(settings, range(seeds), runner)
         # the time of cached cells is that of the runs that measured them
         seconds = runner.seconds or time.perf_counter() - started
@@ -83,14 +85,13 @@ class Experiment:
         )
         return Record(self.id, self.title, self.document, setup, findings)
 
-
-def _version(settings: Any) -> str:
-    """A digest of settings and code, since the cells of other ones must not be taken for these."""
-    total = hashlib.sha256(repr(settings).encode())
-    for module in (osculate.__file__, __file__):
-        for path in sorted(Path(module).parent.rglob("*.py")):
-            total.update(path.read_bytes())
-    return total.hexdigest()[:12]
+    def _version(self, settings: Any) -> str:
+        """A digest of name, settings and code, since the cells of other ones must not be taken for these."""
+        total = hashlib.sha256(f"{self.id} {settings!r}".encode())
+        for module in (osculate.__file__, __file__):
+            for path in sorted(Path(module).parent.rglob("*.py")):
+                total.update(path.read_bytes())
+        return total.hexdigest()[:12]
 
 
 #: All experiments by id.

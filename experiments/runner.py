@@ -51,10 +51,11 @@ class Runner:
     Args:
         cells: Folder of the cache; empty to cache nothing.
         progress: Show progress bars.
+        version: A digest of all that cells of :meth:`each` depend on beside their job.
     """
 
-    def __init__(self, cells: str = "", progress: bool = False) -> None:
-        self._folder, self.progress, self.seconds = cells, progress, 0.0
+    def __init__(self, cells: str = "", progress: bool = False, version: str = "") -> None:
+        self._folder, self.progress, self._version, self.seconds = cells, progress, version, 0.0
 
     def track(self, items: Iterable[Any], title: str) -> Iterator[Any]:
         """Yield the items below a progress bar."""
@@ -66,11 +67,11 @@ class Runner:
 
         Args:
             title: Title of the progress bar, and name of the measurement.
-            jobs: Words and numbers, the arguments of ``measure``; everything else that it depends on are the settings.
+            jobs: Words and numbers, the arguments of ``measure``; it may also depend on the settings.
             measure: Returns numbers, words and tensors, in lists, tuples and mappings of any keys.
         """
         for job in self.track(jobs, title):
-            yield self.cached(title, job, (), lambda: {RESULT: measure(*job)})[RESULT]  # noqa: B023
+            yield self.cached(title, job, (self._version,), lambda: {RESULT: measure(*job)})[RESULT]  # noqa: B023
 
     def over(
         self,
