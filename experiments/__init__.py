@@ -7,7 +7,7 @@ records in ``results/``. There is a folder per document, ``methods`` for compari
 To add an experiment, write ``experiments/<folder>/<name>.py`` after the model of ``linlap/em.py``, with
 
 * a frozen dataclass ``Settings``, whose fields become the options ``--settings.<field>``. Inherit from
-  :class:`Resumable` to cache cells that take long;
+  :class:`Resumable` if cells may be kept for other settings;
 * ``@experiment(id, title, document, paper=Settings(...))`` above the function ``measure(settings, seeds, runner)``;
   the defaults of the settings are the small scale. It trains and scores for each seed, with the :class:`Runner` (a
   progress bar, a cache, results by row) and a :class:`Table` (values by row and column), and returns

@@ -1,8 +1,8 @@
 """Measure a table or figure of the documents again: python -m experiments ID, for example lae-figure7.
 
 The result is a record (experiments/results/ID.json) with the document's numbers beside ours and a verdict on each of
-its claims, and the figure beside it as PNG. The same command after an interruption goes on, for experiments that keep
-their cells, in the folder ID.cells beside the record, until this is written.
+its claims, and the figure beside it as PNG. The same command after an interruption goes on with the cells that are
+done, in the folder ID.cells beside the record until this is written.
 """
 
 import shutil

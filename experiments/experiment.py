@@ -58,7 +58,7 @@ class Experiment:
             seeds: Number of repetitions; they use the seeds 0, 1, ….
             changes: Settings that differ from the preset, by name.
             progress: Show progress bars.
-            cells: Folder of the cells of an interrupted run, for settings that name none.
+            cells: Folder of the cells of an interrupted run, unless the settings name one.
 
         Raises:
             ValueError: Unknown scale or setting, or no seed.
@@ -66,32 +66,32 @@ class Experiment:
         settings = changed(lookup("scale", scale, self.presets), changes or {})
         if seeds < 1:
             raise ValueError(f"seeds is {seeds}: at least one repetition is needed.")
-        if cells is not None and getattr(settings, "cells", None) == "":
-            settings = replace(settings, cells=str(cells / _version(settings)))
-        started = time.perf_counter()
-        runner = Runner(getattr(settings, "cells", ""), progress)
+        started, version = time.perf_counter(), self._version(settings)
+        folder = getattr(settings, "cells", "") or ("" if cells is None else str(cells / version))
+        runner = Runner(folder, progress, version)
+        if hasattr(settings, "cells"):
+            settings = replace(settings, cells=folder)
         findings = self.measure(settings, range(seeds), runner)
         # the time of cached cells is that of the runs that measured them
-        findings = replace(findings, seconds=runner.seconds or None)
+        seconds = runner.seconds or time.perf_counter() - started
         recorded = [field.name for field in fields(settings) if field.metadata.get("recorded", True)]
         differing = [f"{name} = {getattr(settings, name)}" for name in changes or {} if name in recorded]
         setup = Setup(
             ", ".join([scale, *differing]),
             {name: value for name, value in asdict(settings).items() if name in recorded},
             tuple(range(seeds)),
-            round(time.perf_counter() - started if findings.seconds is None else findings.seconds, 1),
+            round(seconds, 1),
             versions(("osculate", *self.peers)),
         )
         return Record(self.id, self.title, self.document, setup, findings)
 
-
-def _version(settings: Any) -> str:
-    """A digest of settings and code, since the cells of other ones must not be taken for these."""
-    total = hashlib.sha256(repr(settings).encode())
-    for module in (osculate.__file__, __file__):
-        for path in sorted(Path(module).parent.rglob("*.py")):
-            total.update(path.read_bytes())
-    return total.hexdigest()[:12]
+    def _version(self, settings: Any) -> str:
+        """A digest of name, settings and code, since the cells of other ones must not be taken for these."""
+        total = hashlib.sha256(f"{self.id} {settings!r}".encode())
+        for module in (osculate.__file__, __file__):
+            for path in sorted(Path(module).parent.rglob("*.py")):
+                total.update(path.read_bytes())
+        return total.hexdigest()[:12]
 
 
 #: All experiments by id.

@@ -208,13 +208,11 @@ class Findings:
         numbers: Cells of the table.
         claims: Claims of the document, with verdicts; kept as a tuple.
         data: Data of the figure: lists, mappings, numbers and strings.
-        seconds: Total time if parts were measured in earlier runs; None for the time of this run.
     """
 
     numbers: tuple[Number, ...]
     claims: Iterable[Claim]
     data: Mapping[str, Any] = field(default_factory=dict)
-    seconds: float | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "claims", tuple(self.claims))

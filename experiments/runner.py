@@ -12,7 +12,8 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 import osculate as osc
 from experiments.record import Number, differences
@@ -23,13 +24,15 @@ from osculate.tensorfiles import fill, header_of, network_tensors, read_tensors,
 
 #: Entries of a cached cell with the seconds that it took, and with the checksum of the others.
 TOOK, CHECKSUM = "seconds", "sha256"
+#: Entry of a cell with a result of any form, and marks of what JSON has no form for.
+RESULT, TUPLE, PAIRS, TENSOR = "result", "(tuple)", "(pairs)", "(tensor)"
 #: Entry of a cached network's header with the values of its training.
 HEADER = "osculate_cell"
 
 
 @dataclass(frozen=True)
 class Resumable:
-    """Settings of an experiment that caches its cells, so that an interrupted run can be resumed.
+    """Settings of an experiment whose cells may be kept for later runs and other settings.
 
     Args:
         cells: Folder of the cached cells, which are kept; by default a folder beside the record, until this is written.
@@ -48,15 +51,27 @@ class Runner:
     Args:
         cells: Folder of the cache; empty to cache nothing.
         progress: Show progress bars.
+        version: A digest of all that cells of :meth:`each` depend on beside their job.
     """
 
-    def __init__(self, cells: str = "", progress: bool = False) -> None:
-        self._folder, self.progress, self.seconds = cells, progress, 0.0
+    def __init__(self, cells: str = "", progress: bool = False, version: str = "") -> None:
+        self._folder, self.progress, self._version, self.seconds = cells, progress, version, 0.0
 
     def track(self, items: Iterable[Any], title: str) -> Iterator[Any]:
         """Yield the items below a progress bar."""
         every = list(items)
         return track(every, title, len(every), self.progress)
+
+    def each(self, title: str, jobs: Iterable[Sequence[Any]], measure: Callable[..., Any]) -> Iterator[Any]:
+        """Yield the result of ``measure`` for each job, from the cache if an interrupted run left it there.
+
+        Args:
+            title: Title of the progress bar, and name of the measurement.
+            jobs: Words and numbers, the arguments of ``measure``; it may also depend on the settings.
+            measure: Returns numbers, words and tensors, in lists, tuples and mappings of any keys.
+        """
+        for job in self.track(jobs, title):
+            yield self.cached(title, job, (self._version,), lambda: {RESULT: measure(*job)})[RESULT]  # noqa: B023
 
     def over(
         self,
@@ -93,7 +108,7 @@ class Runner:
             kind: Name of the measurement.
             job: Words and numbers that identify the cell; the file is named after them.
             about: Everything else that the values depend on.
-            measure: Returns the values, as JSON can hold them.
+            measure: Returns the values, as for :meth:`each`.
         """
         path = self._path(kind, job, about)
         values = read_cell(path) if self._folder else None
@@ -101,9 +116,9 @@ class Runner:
             found, seconds = timed(measure)
             values = {**found, TOOK: round(seconds, 2)}
             if self._folder:
-                text = json.dumps(values)
-                write_text(path, json.dumps({CHECKSUM: hashlib.sha256(text.encode()).hexdigest(), **values}))
-                values = json.loads(text)  # as a run that is resumed will read it
+                text = json.dumps(_packed(values))
+                write_text(path, json.dumps({CHECKSUM: hashlib.sha256(text.encode()).hexdigest(), **json.loads(text)}))
+                values = json.loads(text, object_hook=_unpacked)  # as a run that is resumed will read it
         self.seconds += values.pop(TOOK, 0.0)
         return values
 
@@ -148,14 +163,36 @@ def read_cell(path: Path) -> dict[str, Any] | None:
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
         expected = values.pop(CHECKSUM, None)  # cells of earlier versions have none
-        whole = expected in (None, hashlib.sha256(json.dumps(values).encode()).hexdigest())
+        text = json.dumps(values)
+        whole = expected in (None, hashlib.sha256(text.encode()).hexdigest())
     except FileNotFoundError:
         return None
-    except (ValueError, AttributeError, RecursionError):
+    except (ValueError, AttributeError, TypeError, RecursionError):
         whole = False
     if not whole:
         _warn_of_damage(path)
-    return values if whole else None
+        return None
+    return json.loads(text, object_hook=_unpacked)
+
+
+def _packed(value: Any) -> Any:
+    """A value in terms of JSON, with marks for tuples, tensors and mappings with keys that are not text."""
+    if isinstance(value, Tensor):
+        return {TENSOR: [value.tolist(), str(value.dtype).removeprefix("torch.")]}
+    if isinstance(value, tuple):
+        return {TUPLE: [_packed(part) for part in value]}
+    if isinstance(value, Mapping) and not all(isinstance(key, str) for key in value):
+        return {PAIRS: [[_packed(key), _packed(part)] for key, part in value.items()]}
+    if isinstance(value, Mapping):
+        return {key: _packed(part) for key, part in value.items()}
+    return [_packed(part) for part in value] if isinstance(value, list) else value
+
+
+def _unpacked(found: dict[str, Any]) -> Any:
+    """The value that a mark of :func:`_packed` stands for."""
+    if found.keys() == {TENSOR}:
+        return torch.tensor(found[TENSOR][0], dtype=getattr(torch, found[TENSOR][1]))
+    return tuple(found[TUPLE]) if found.keys() == {TUPLE} else dict(found[PAIRS]) if found.keys() == {PAIRS} else found
 
 
 def _filled(network: nn.Module, path: Path) -> dict[str, Any] | None:
@@ -216,6 +253,11 @@ class Table(dict[tuple[str, str], list[float]]):
     def add(self, row: str, values: Mapping[str, Any]) -> None:
         """Append the values of one seed to a row, by column."""
         self.append({(row, column): value for column, value in values.items()})
+
+    def extend(self, rows: Mapping[str, Mapping[str, Any]]) -> None:
+        """Append the values of one seed, by row and then by column."""
+        for row, values in rows.items():
+            self.add(row, values)
 
     def mean(self, row: str, column: str) -> float:
         """Return the mean over seeds."""

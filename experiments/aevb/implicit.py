@@ -89,11 +89,11 @@ class Settings:
 def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Findings:
     """Train q alone; p(x, z) is fixed, and log p(x) known by quadrature."""
     jobs = [(model, name, seed) for model in settings.models for name in settings.posteriors for seed in seeds]
-    found = runner.over("trainings", jobs, partial(fitted, settings))
-    table = Table.of(found, ": ".join, lambda run: run[0])
+    found = runner.over("trainings", jobs, partial(fitted, settings), "q")
+    table = Table.of(found, ": ".join, lambda run: run["values"])
     shown = {}
     for model in settings.models:
-        shown[model] = {name: runs[0][1] for (other, name), runs in found.items() if other == model}
+        shown[model] = {name: runs[0]["draws"] for (other, name), runs in found.items() if other == model}
         shown[model]["exact"] = _coarse(exact(model, settings.noise)[1][0].exp()).tolist()
     verdicts = (claim for model in settings.models for claim in claims(model, table))
     return Findings(table.numbers((BOUND, GAP, KL)), verdicts, {"posteriors": shown})
@@ -116,7 +116,7 @@ def _coarse(cells: Float[Tensor, "G G"]) -> Float[Tensor, "c c"]:
     return cells.unflatten(0, (COARSE, step)).unflatten(2, (COARSE, step)).sum((1, 3))
 
 
-def fitted(settings: Settings, model: str, name: str, seed: int) -> tuple[dict[str, float], list]:
+def fitted(settings: Settings, model: str, name: str, seed: int) -> dict[str, Any]:
     """Train a posterior, and return its values and the histogram of its draws for the first image."""
     numbers, make = POSTERIORS[name]
     decoder, x = MODELS[model]
@@ -141,7 +141,7 @@ def fitted(settings: Settings, model: str, name: str, seed: int) -> tuple[dict[s
             ]
             values[BOUND] = float(torch.stack(parts).mean())
             values[GAP] = float(evidence.mean()) - values[BOUND]
-    return values, (drawn[0] / drawn[0].sum()).tolist()
+    return {"values": values, "draws": (drawn[0] / drawn[0].sum()).tolist()}
 
 
 def _divergence(drawn: Tensor, true: Tensor) -> float:

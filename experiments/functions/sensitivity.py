@@ -65,26 +65,33 @@ class Settings(Resumable):
 )
 def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Findings:
     """Attribute uncertainties to the pixels of images with a patch of noise."""
-    table, data = Table(), {}
-    for seed in runner.track(seeds, "networks"):
+    table, data = Table(), dict[str, Any]()
+
+    def attributed(seed: int) -> tuple[dict[str, dict[str, float]], dict[str, Any]]:
+        rows, shown = {}, dict[str, Any]()
         q, x, inside, accuracy = patched(settings, seed)
-        table.add("network", {ACCURACY: 100 * accuracy})
+        rows["network"] = {ACCURACY: 100 * accuracy}
         for (word, quantity), (way, method) in product(QUANTITIES.items(), METHODS.items()):
             found = osc.tasks.sensitivity(q, x, quantity, method=method, steps=settings.steps, progress=runner.progress)
-            row = f"{word}, {way}"
-            table.add(row, {SHARE: 100 * share(found.attributions.abs(), inside)})
-            table.add(row, {RAISING: 100 * share(found.attributions.clamp(min=0), inside)})
+            rows[f"{word}, {way}"] = row = {
+                SHARE: 100 * share(found.attributions.abs(), inside),
+                RAISING: 100 * share(found.attributions.clamp(min=0), inside),
+            }
             if found.baseline_values is not None:
                 change = (found.values - found.baseline_values).abs().mean()
-                table.add(row, {GAP: 100 * float(found.gap.abs().mean() / change)})
-            if seed == seeds[0] and way == MAIN:
-                data[word] = rounded(found.attributions[: settings.shown, 0], 5)
-        table.add(AREA, {SHARE: 100 * share(torch.ones_like(x), inside)})
-        table.add(LIGHT, {SHARE: 100 * share(x, inside)})
-        if seed == seeds[0]:
-            data["images"] = rounded(x[: settings.shown, 0], 3)
-            places = [each[0].nonzero() for each in inside[: settings.shown]]
-            data["patches"] = [[*each.amin(0).tolist(), settings.patch, settings.patch] for each in places]
+                row[GAP] = 100 * float(found.gap.abs().mean() / change)
+            if way == MAIN:
+                shown[word] = rounded(found.attributions[: settings.shown, 0], 5)
+        rows[AREA] = {SHARE: 100 * share(torch.ones_like(x), inside)}
+        rows[LIGHT] = {SHARE: 100 * share(x, inside)}
+        shown["images"] = rounded(x[: settings.shown, 0], 3)
+        places = [each[0].nonzero() for each in inside[: settings.shown]]
+        shown["patches"] = [[*each.amin(0).tolist(), settings.patch, settings.patch] for each in places]
+        return rows, shown
+
+    for rows, shown in runner.each("networks", zip(seeds), attributed):
+        table.extend(rows)
+        data = data or shown
     return Findings(table.numbers(), claims(table), data)
 
 

@@ -141,8 +141,7 @@ class Settings:
 def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Findings:
     """Fit all methods to the data of each seed; the figure shows the first."""
     with ignoring(*EXPECTED):
-        jobs = [(seed,) for seed in seeds]
-        fits = runner.over("data sets", jobs, partial(fitted, settings))[()]
+        fits = list(runner.each("data sets", zip(seeds), partial(fitted, settings)))
     table = Table.of({row: [fit[row][0] for fit in fits] for row in ROWS})
     toy = Toy(settings, seeds[0])
     pairs = zip((toy.inputs, toy.targets), toy.data.train, strict=True)

@@ -29,10 +29,13 @@ class Pairs(lae_models.Training):
     pairs: tuple[tuple[str, str, int], ...] = (("mnist", "KMNIST", 20_000), ("fashion_mnist", "MNIST", 10_000))
     samples: int = 50
 
-    def models(self, seeds: Sequence[int], runner: Runner) -> Iterator[tuple[str, str, Models]]:
-        """Yield the name of each pair, that of the out-of-distribution data, and the methods, for each seed."""
-        for (inside, outside, size), seed in runner.track(product(self.pairs, seeds), "pairs and seeds"):
-            yield named(inside, outside), outside, Models(replace(self, data=inside, train_size=size), seed)
+    def jobs(self, seeds: Sequence[int]) -> list[tuple[str, str, int, int]]:
+        """Return each pair, its number of training images, and each seed."""
+        return [(*pair, seed) for pair, seed in product(self.pairs, seeds)]
+
+    def models(self, inside: str, size: int, seed: int) -> Models:
+        """Return the methods on one data set."""
+        return Models(replace(self, data=inside, train_size=size), seed)
 
 
 @dataclass(frozen=True)
@@ -73,6 +76,8 @@ PIXEL = "mean pixel"
 #: What is asked of the default on MNIST against KMNIST.
 WANTED = 0.98
 POINTS = 60
+#: False and true positive rates.
+Curve = list[list[float]]
 
 #: By pair, method and score.
 Areas = dict[str, dict[str, dict[str, list[float]]]]
@@ -88,8 +93,10 @@ def figure9(settings: Settings, seeds: Sequence[int], runner: Runner) -> Finding
     """Areas under the curves for each pair, method and score."""
     areas: Areas = {}
     tables = {"AUROC": Table(), "AUPRC": Table()}
-    curves: dict[str, dict[str, dict[str, list[list[float]]]]] = {}
-    for pair, outside, models in settings.models(seeds, runner):
+    curves: dict[str, dict[str, dict[str, Curve]]] = {}
+
+    def detected(inside: str, outside: str, size: int, seed: int) -> dict[tuple[str, str], tuple[float, float, Curve]]:
+        models, found = settings.models(inside, size, seed), {}
         for method in METHODS:
             record = scored(models, method, outside, settings)
             far = record.outside[outside]
@@ -97,14 +104,20 @@ def figure9(settings: Settings, seeds: Sequence[int], runner: Runner) -> Finding
                 row, column = (method, SCORES[score]) if score in SCORES else (PIXEL, PIXEL)
                 if row == PIXEL and method != METHODS[0]:
                     continue
-                areas.setdefault(pair, {}).setdefault(row, {}).setdefault(column, []).append(area)
-                for kind, value in (("AUROC", area), ("AUPRC", record.auprc[outside][score])):
-                    tables[kind].append({(f"{pair}: {row}", f"{kind} by {column}"): value})
-                if models.seed == seeds[0]:
-                    grid = np.linspace(0, 1, POINTS)
-                    rates = grid, np.interp(grid, *osc.metrics.roc_curve(record.inside[score], far[score]))
-                    thinned = [[round(float(rate), 4) for rate in values] for values in rates]
-                    curves.setdefault(pair, {}).setdefault(row, {})[column] = thinned
+                grid = np.linspace(0, 1, POINTS)
+                rates = grid, np.interp(grid, *osc.metrics.roc_curve(record.inside[score], far[score]))
+                thinned = [[round(float(rate), 4) for rate in values] for values in rates]
+                found[row, column] = area, record.auprc[outside][score], thinned
+        return found
+
+    jobs = settings.jobs(seeds)
+    for job, rows in zip(jobs, runner.each("pairs and seeds", jobs, detected), strict=True):
+        pair = named(*job[:2])
+        for (row, column), (area, precision, curve) in rows.items():
+            areas.setdefault(pair, {}).setdefault(row, {}).setdefault(column, []).append(area)
+            for kind, value in (("AUROC", area), ("AUPRC", precision)):
+                tables[kind].append({(f"{pair}: {row}", f"{kind} by {column}"): value})
+            curves.setdefault(pair, {}).setdefault(row, {}).setdefault(column, curve)
     numbers = [number for table in tables.values() for number in table.numbers()]
     return Findings(tuple(numbers), claims_on_areas(areas), {"areas": areas, "curves": curves})
 
@@ -201,7 +214,9 @@ def figure10(settings: SpreadSettings, seeds: Sequence[int], runner: Runner) -> 
     """Measure the spread of images, without observation noise except where the noise is what is learned."""
     table = Table()
     data: dict[str, Any] = {}
-    for pair, outside, models in settings.models(seeds, runner):
+
+    def spread(inside: str, outside: str, size: int, seed: int) -> tuple[dict[str, dict[str, float]], dict[str, Any]]:
+        models, rows = settings.models(inside, size, seed), {}
         sets = models.test[: settings.scored], models.outside[outside][: settings.scored]
         first = torch.cat([images[: settings.images] for images in sets])
         shown: dict[str, Any] = {}
@@ -209,13 +224,18 @@ def figure10(settings: SpreadSettings, seeds: Sequence[int], runner: Runner) -> 
             r = models.representation(method)
             images = [drawn(r, x, settings.samples) for x in sets]
             sums = [float(deviation(image, method).flatten(1).sum(1).mean()) for image in images]
-            table.add(f"{pair}: {method}", dict(zip((INSIDE, OUTSIDE), sums, strict=True)))
-            if method in SHOWN and models.seed == seeds[0]:
+            rows[method] = dict(zip((INSIDE, OUTSIDE), sums, strict=True))
+            if method in SHOWN:
                 image = drawn(r, first, settings.samples)
                 shown[method] = [thousandths(image.mean), thousandths(deviation(image, method))]
-        if shown:
-            names = [pair.split(" → ")[0]] * settings.images + [outside] * settings.images
-            data[pair] = {"images": thousandths(first), "names": names, "found": shown}
+        names = [named(inside, outside).split(" → ")[0]] * settings.images + [outside] * settings.images
+        return rows, {"images": thousandths(first), "names": names, "found": shown}
+
+    jobs = settings.jobs(seeds)
+    for job, (rows, picture) in zip(jobs, runner.each("pairs and seeds", jobs, spread), strict=True):
+        pair = named(*job[:2])
+        table.extend({f"{pair}: {method}": values for method, values in rows.items()})
+        data.setdefault(pair, picture)
     return Findings(table.numbers(), claims_on_spread(table), data)
 
 

@@ -124,7 +124,9 @@ def table4(settings: Settings, seeds: Sequence[int], runner: Runner) -> Findings
     table = Table()
     pool, test = celeba("train"), celeba("test")
     wanted = settings.labels
-    for seed in runner.track(seeds, "seeds"):
+
+    def accuracies(seed: int) -> dict[tuple[str, str], float]:
+        found: dict[tuple[str, str], float] = {}
         models = FaceModels(settings, seed)
         methods = {method: models.representation(method) for method in METHODS}
         for attribute in wanted.attributes:
@@ -139,7 +141,11 @@ def table4(settings: Settings, seeds: Sequence[int], runner: Runner) -> Findings
                 samples=wanted.samples,
                 seed=seed,
             )
-            table.append({(m, ACCURACY + attribute): float(values[0]) for m, values in record.mean.items()})
+            found |= {(m, ACCURACY + attribute): float(values[0]) for m, values in record.mean.items()}
+        return found
+
+    for found in runner.each("seeds", zip(seeds), accuracies):
+        table.append(found)
     columns = [ACCURACY + attribute for attribute in wanted.attributes]
     for method in METHODS:
         each = zip(*(table[method, column] for column in columns), strict=True)
@@ -218,13 +224,17 @@ AGREEMENT = "rank correlation of σ and error, over the pixels of a face"
 def figure13(settings: FaceSettings, seeds: Sequence[int], runner: Runner) -> Findings:
     """Measure errors and standard deviations, and how well the second predict the first."""
     table = Table()
-    for seed in runner.track(seeds, "seeds"):
+
+    def agreements_of(seed: int) -> dict[str, dict[str, float]]:
         models = FaceModels(settings, seed)
         methods = {method: models.representation(method) for method in SPREAD}
-        for method, r in methods.items():
-            table.add(method, _agreement(r, method, models.test[: settings.scored], settings))
         if settings.pictures and seed == seeds[0]:
             _picture(methods, models.test[: settings.shown], settings)
+        scored = models.test[: settings.scored]
+        return {method: _agreement(r, method, scored, settings) for method, r in methods.items()}
+
+    for rows in runner.each("seeds", zip(seeds), agreements_of):
+        table.extend(rows)
     numbers = table.numbers()
     agreements = {number.row: number for number in numbers if number.column == AGREEMENT}
     claim = Claim.judged(

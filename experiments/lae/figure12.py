@@ -42,7 +42,8 @@ FEW = 20
 def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Findings:
     """Measure the accuracy by method and number of labels."""
     table = Table()
-    for seed in runner.track(seeds, "seeds"):
+
+    def accuracies(seed: int) -> dict[str, list[float]]:
         models = Models(settings, seed)
         record = semi_supervised(
             {method: models.representation(method) for method in METHODS},
@@ -54,9 +55,11 @@ def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Finding
             samples=settings.samples,
             seed=seed,
         )
-        for method, values in record.mean.items():
-            table.add(method, dict(zip(map(_column, settings.labels), values.tolist(), strict=True)))
+        return {method: values.tolist() for method, values in record.mean.items()}
+
     columns = [_column(labels) for labels in settings.labels]
+    for rows in runner.each("seeds", zip(seeds), accuracies):
+        table.extend({method: dict(zip(columns, values, strict=True)) for method, values in rows.items()})
     found = {m: [list(v) for v in zip(*(table[m, column] for column in columns), strict=True)] for m in METHODS}
     data = {"labels": list(settings.labels), "accuracy": found}
     return Findings(table.numbers(), claims(table, settings), data)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from statistics import mean
 from typing import Any
 
@@ -58,18 +59,22 @@ CHUNK = 5
 def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Findings:
     """Train, build every matrix, and compare, for each seed."""
     table, picture = Table(), dict[str, Any]()
-    likelihood = osc.likelihoods.Gaussian(settings.noise)
-    for seed in runner.track(seeds, "networks"):
-        model, x = trained(settings, seed)
-        truth = sum((reference.ggn(model, likelihood, part, part) for part in x.split(CHUNK)), torch.zeros(()))
-        fits = {
-            name: osc.laplace(model, likelihood, (x, x), structure=rule, prior=1.0, refine=False)
-            for name, rule in ROWS.items()
-        }
-        for name, q in fits.items():
-            table.add(name, compare(q, truth))
-        picture = picture or _picture(fits, truth)
+    for rows, shown in runner.each("networks", zip(seeds), partial(compared, settings)):
+        table.extend(rows)
+        picture = picture or shown
     return Findings(table.numbers(), claims(table), picture)
+
+
+def compared(settings: Settings, seed: int) -> tuple[dict[str, dict[str, float]], dict[str, Any]]:
+    """Return the errors of every matrix of one network by row, and the matrices."""
+    model, x = trained(settings, seed)
+    likelihood = osc.likelihoods.Gaussian(settings.noise)
+    truth = sum((reference.ggn(model, likelihood, part, part) for part in x.split(CHUNK)), torch.zeros(()))
+    fits = {
+        name: osc.laplace(model, likelihood, (x, x), structure=rule, prior=1.0, refine=False)
+        for name, rule in ROWS.items()
+    }
+    return {name: compare(q, truth) for name, q in fits.items()}, _picture(fits, truth)
 
 
 def trained(settings: Settings, seed: int) -> tuple[nn.Module, Float[Tensor, "N 1 8 8"]]:

@@ -79,21 +79,24 @@ def _measure(
 ) -> Findings:
     """Measure the contrast of all maps, and keep those of the first seed; the contrasts of ``claimed`` exceed one."""
     table, data = Table(), dict[str, Any]()
-    for seed in runner.track(seeds, "seeds"):
+
+    def mapped(seed: int) -> tuple[dict[str, float], dict[str, Any]]:
         models = Models(settings, seed)
         maps = {name: LatentMap.of(r, models.test, settings.samples) for name, r in representations(models).items()}
-        table.append({(name, AWAY): one.contrast() for name, one in maps.items()})
-        if seed == seeds[0]:
-            labels = models.dataset.test[1][: settings.test_size][:CODES].tolist()
-            shown = {
-                name: {
-                    "codes": np.round(one.codes[:CODES], 3).tolist(),
-                    "axes": [np.round(axis, 4).tolist() for axis in one.axes],
-                    "deviation": np.round(one.deviation, 5).tolist(),
-                }
-                for name, one in maps.items()
+        shown = {
+            name: {
+                "codes": np.round(one.codes[:CODES], 3).tolist(),
+                "axes": [np.round(axis, 4).tolist() for axis in one.axes],
+                "deviation": np.round(one.deviation, 5).tolist(),
             }
-            data = {"maps": shown, "labels": labels}
+            for name, one in maps.items()
+        }
+        labels = models.dataset.test[1][: settings.test_size][:CODES].tolist()
+        return {name: one.contrast() for name, one in maps.items()}, {"maps": shown, "labels": labels}
+
+    for contrasts, shown in runner.each("seeds", zip(seeds), mapped):
+        table.append({(name, AWAY): value for name, value in contrasts.items()})
+        data = data or shown
     means = {name: mean(values) for (name, _), values in table.items()}
     evidence = f"mean σ at places without codes over that at places with some: {listed(means, '.2f')}."
     return Findings(table.numbers(), (Claim.judged(claim, all(means[name] > 1 for name in claimed), evidence),), data)

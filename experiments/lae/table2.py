@@ -74,10 +74,11 @@ def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Finding
     """The table, and the curves over temperatures, for each seed."""
     table, at_temperatures = Table(), Table()
     curves: dict[str, list[list[Row]]] = {name: [] for name in CURVES}
-    for seed in runner.track(seeds, "seeds"):
+
+    def measured(seed: int) -> tuple[dict[str, Row], dict[str, list[Row]]]:
         models = Models(settings, seed)
-        for name, q in posteriors_of_the_table(models, settings).items():
-            table.add(name, _errors(q, models.test, settings.samples))
+        every = posteriors_of_the_table(models, settings)
+        rows = {name: _errors(q, models.test, settings.samples) for name, q in every.items()}
         outside = models.outside[settings.outside]
         likelihood, data = osc.likelihoods.Gaussian(1.0), (models.train, models.train)
         online = models.online()
@@ -87,12 +88,20 @@ def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Finding
             models.running(),
             osc.laplace(online.model.eval(), likelihood, data, structure="approx_diag", prior=1.0, refine=False),
         )
-        for name, q in zip(CURVES, posteriors, strict=True):
-            curves[name].append([])
-            for value in settings.temperatures:
-                point = _scores(q.replace(temperature=value), models.test, outside, settings.curve_samples)
+        return rows, {
+            name: [
+                _scores(q.replace(temperature=value), models.test, outside, settings.curve_samples)
+                for value in settings.temperatures
+            ]
+            for name, q in zip(CURVES, posteriors, strict=True)
+        }
+
+    for rows, lines in runner.each("seeds", zip(seeds), measured):
+        table.extend(rows)
+        for name, line in lines.items():
+            curves[name].append(line)
+            for value, point in zip(settings.temperatures, line, strict=True):
                 at_temperatures.add(f"{name}, T = {value:.3g}", point)
-                curves[name][-1].append(point)
     found = {"temperatures": list(settings.temperatures), "outside": settings.outside, "curves": curves}
     numbers = (*table.numbers(printed=PRINTED), *at_temperatures.numbers())
     return Findings(numbers, (*claims_of_the_table(table), *claims_of_the_curves(curves, settings, table)), found)

@@ -60,7 +60,9 @@ def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Finding
     """Measure errors on the hidden pixels, and the predictions of a classifier."""
     table = Table()
     data: dict[str, Any] = {}
-    for seed in runner.track(seeds, "seeds"):
+
+    def imputed(seed: int) -> tuple[dict[str, dict[str, float]], dict[str, Any]]:
+        rows, shown = {}, dict[str, Any]()
         models = Models(settings, seed)
         x, y = models.test, models.dataset.test[1][: settings.test_size]
         with seeded(seed):
@@ -69,7 +71,7 @@ def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Finding
         labelled = (models.train, models.dataset.train[1])
         train(method, labelled, epochs=settings.classifier_epochs, batch_size=64, lr=1e-3, seed=seed)
         classifier = osc.posteriors.Point(net.eval(), method.likelihood)
-        table.add(CLASSIFIER, _named(osc.tasks.calibration(classifier, (x, y)).metrics()))
+        rows[CLASSIFIER] = _named(osc.tasks.calibration(classifier, (x, y)).metrics())
         for name in METHODS:
             record = osc.tasks.imputation(
                 models.representation(name),
@@ -81,15 +83,20 @@ def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Finding
                 targets=y,
                 generator=torch.Generator().manual_seed(seed),
             )
-            table.add(name, _named(record.metrics()))
-            if name == ONLINE and seed == seeds[0]:
+            rows[name] = _named(record.metrics())
+            if name == ONLINE:
                 assert record.predicted is not None
                 first = slice(settings.images)
-                data = {
+                shown = {
                     "truth": thousandths(x[first, 0]),
                     "images": thousandths(record.images[:, first, 0]),
                     "predicted": record.predicted[:, first].tolist(),
                 }
+        return rows, shown
+
+    for rows, shown in runner.each("seeds", zip(seeds), imputed):
+        table.extend(rows)
+        data = data or shown
     return Findings(table.numbers(HEADINGS.values(), PRINTED), claims(table), data)
 
 

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -143,13 +144,13 @@ PRINTED = printed(
 def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Findings:
     """Measure the toy and every architecture, for each seed."""
     table, toys, unconverged = Table(), [], 0
-    for seed in runner.track(seeds, "toy"):
-        found, shown = toy(settings.toy, seed)
+    for found, shown in runner.each("toy", zip(seeds), partial(toy, settings.toy)):
         table.append(found)
         toys.append(shown)
     names = settings.images.names
-    for name, seed in runner.track(product(names, seeds), "architectures"):
-        scores, stopped = images(settings.images, name, seed)
+    jobs = list(product(names, seeds))
+    each = runner.each("architectures", jobs, partial(images, settings.images))
+    for (name, _), (scores, stopped) in zip(jobs, each, strict=True):
         table.add(name, scores)
         unconverged += stopped
     return Findings(

@@ -63,14 +63,17 @@ WITHIN = {PRECISION: 0.05, GAMMA: 0.01, CG: 1e-4, SDD: 2e-2, COVARIANCE: 0.15}
 def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Findings:
     """Train for each seed, and compare evidence, solvers and samples with exact results."""
     table = Table()
-    for seed in runner.track(seeds, "networks"):
-        model, x, y = trained(settings, seed)
-        fit = partial(osc.laplace, model, LIKELIHOOD, (x, y), prior=settings.precision, refine=False)
-        table.append(evidence(fit, (x, y), settings, seed))
-        table.append(solvers(fit, settings))
-        table.append(covariance(fit, settings, seed))
+    for found in runner.each("networks", zip(seeds), partial(compared, settings)):
+        table.append(found)
     data = {"samples": list(settings.samples), "ranks": list(settings.ranks)}
     return Findings(table.numbers(), claims(table, settings), data)
+
+
+def compared(settings: Settings, seed: int) -> dict[tuple[str, str], float]:
+    """Train one network, and compare evidence, solvers and samples with exact results."""
+    model, x, y = trained(settings, seed)
+    fit = partial(osc.laplace, model, LIKELIHOOD, (x, y), prior=settings.precision, refine=False)
+    return evidence(fit, (x, y), settings, seed) | solvers(fit, settings) | covariance(fit, settings, seed)
 
 
 def trained(settings: Settings, seed: int) -> tuple[osc.networks.MLP, Tensor, Tensor]:

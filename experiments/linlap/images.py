@@ -1,8 +1,9 @@
 """Fashion-MNIST and CIFAR-10: the network alone, sampled networks, and the linearised predictive."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import product
 from typing import Any
 
 import torch
@@ -108,6 +109,11 @@ class Run:
     curves: Mapping[str, Sequence[float]]
     chosen: Mapping[str, float | Sequence[float]]
 
+    @classmethod
+    def of(cls, cell: Mapping[str, Any]) -> "Run":
+        """Return the run of a kept cell."""
+        return cls(**{**cell, "gains": {name: Difference(**gain) for name, gain in cell["gains"].items()}})
+
 
 @experiment(
     "linlap-images",
@@ -124,10 +130,9 @@ class Run:
 )
 def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Findings:
     """Train a network on each set and predict with it in every way, for each seed."""
-    runs: dict[str, list[Run]] = {}
-    for seed in seeds:
-        for name in settings.sets:
-            runs.setdefault(TITLES[name], []).append(run(name, settings, seed, runner))
+    jobs = product(settings.sets, seeds)
+    each = runner.over("networks", jobs, lambda name, seed: asdict(run(name, settings, seed, runner)), "network")
+    runs = {TITLES[name]: [Run.of(cell) for cell in cells] for name, cells in each.items()}
     table = Table()
     for title, found in runs.items():
         table |= {(f"{title}: {r}", c): [each.table[r, c] for each in found] for r in ROWS for c in COLUMNS}

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from math import log, pi
 from statistics import mean
@@ -127,16 +128,21 @@ def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Finding
     """Fit and integrate, for each seed and precision."""
     table = Table({("probit", DEVIATION): [deviation(settings)]})
     picture: dict[str, Any] = {}
-    for seed, precision in runner.track(product(seeds, settings.precisions), "posteriors"):
-        x, y = clouds(settings, seed)
-        q = fitted(x, y, precision, seed)
-        exact = Exact.of(q, x, y, precision, settings)
-        axis = torch.linspace(*WINDOW, settings.side, dtype=torch.double)
-        maps = probabilities(q, exact, torch.cartesian_prod(axis, axis).flip(1))  # row by row along the second input
-        for way, values in compare(q, exact, x, maps, settings).items():
-            table.add(row(way, precision), values)
-        picture = picture or _picture(settings, q, exact, x, y, maps)
+    for rows, shown in runner.each("posteriors", product(seeds, settings.precisions), partial(integrated, settings)):
+        table.extend(rows)
+        picture = picture or shown
     return Findings(table.numbers(), claims(table, settings.precisions), picture)
+
+
+def integrated(settings: Settings, seed: int, precision: float) -> tuple[dict[str, dict[str, float]], dict[str, Any]]:
+    """Fit and integrate one posterior; return its numbers by row, and its picture."""
+    x, y = clouds(settings, seed)
+    q = fitted(x, y, precision, seed)
+    exact = Exact.of(q, x, y, precision, settings)
+    axis = torch.linspace(*WINDOW, settings.side, dtype=torch.double)
+    maps = probabilities(q, exact, torch.cartesian_prod(axis, axis).flip(1))  # row by row along the second input
+    found = compare(q, exact, x, maps, settings)
+    return {row(way, precision): each for way, each in found.items()}, _picture(settings, q, exact, x, y, maps)
 
 
 def row(way: str, precision: float) -> str:

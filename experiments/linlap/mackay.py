@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from statistics import mean
 from typing import Any
@@ -88,22 +89,27 @@ def sine(x: Tensor) -> Tensor:
 )
 def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Findings:
     """Train networks of every width with the evidence, and the first one without."""
-    table, curves = Table(), {}
+    table, curves = Table(), dict[str, Any]()
     widths = tuple(dict.fromkeys((settings.width, *settings.widths)))
-    for seed, width in runner.track(product(seeds, widths), "networks"):
-        toy = Toy.drawn(settings, seed)
-        q, model = trained(settings, toy, width, seed, regularised=True)
-        table.add(label(width), scores(q, model, toy))
-        if width == settings.width:
-            plain, _ = trained(settings, toy, width, seed, regularised=False)
-            error = toy.error(osc.predict(plain, toy.grid).mean)
-            table.add(WITHOUT, {ERROR: error, SIZE: float(len(plain.mean))})
-            if seed == seeds[0]:
-                curves = shown(toy, {WITHOUT: plain, WITH: q})
+    for rows, picture in runner.each("networks", product(seeds, widths), partial(compared, settings)):
+        table.extend(rows)
+        curves = curves or picture
     values: dict[str, dict[str, list[float]]] = {}
     for (row, column), found in table.items():
         values.setdefault(row, {})[column] = found
     return Findings(table.numbers(), claims(values, settings), {"curves": curves, "values": values})
+
+
+def compared(settings: Settings, seed: int, width: int) -> tuple[dict[str, dict[str, float]], dict[str, Any]]:
+    """Return the numbers of one network by row, and the curves of the figure for the first width."""
+    toy = Toy.drawn(settings, seed)
+    q, model = trained(settings, toy, width, seed, regularised=True)
+    rows = {label(width): scores(q, model, toy)}
+    if width != settings.width:
+        return rows, {}
+    plain, _ = trained(settings, toy, width, seed, regularised=False)
+    rows[WITHOUT] = {ERROR: toy.error(osc.predict(plain, toy.grid).mean), SIZE: float(len(plain.mean))}
+    return rows, shown(toy, {WITHOUT: plain, WITH: q})
 
 
 def label(width: int) -> str:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from statistics import mean
 from typing import Any
 
@@ -194,13 +195,11 @@ def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Finding
     starts = from_starts(Task.of(start.row, one, seeds[0], share=1.0), settings, runner)
     repeated = [name for name in settings.rows if settings.all_seeds or ROWS[name].network == "mlp"]
     todo = [(name, seed) for name in settings.rows for seed in (seeds if name in repeated else seeds[:1])]
-    for name, seed in runner.track(todo, "rows of the table"):
-        try:
-            task = Task.of(name, settings, seed)
-        except FileNotFoundError:
+    for (name, _), found in zip(todo, runner.each("rows of the table", todo, partial(row_of, settings)), strict=True):
+        if found is None:
             absent.append(name)
-            continue
-        table.add(name, compared(task, settings.grid))
+        else:
+            table.add(name, found)
     columns = [f"{way}: {what}" for way in (CV, ML) for what in (ACCURACY, LOG_LIKELIHOOD)]
     theirs = printed(columns, {name: row.printed for name, row in ROWS.items()})
     numbers = (*table.numbers(printed=theirs), *numbers_of_starts(starts))
@@ -225,19 +224,28 @@ def compared(task: Task, grid: Sequence[float]) -> dict[str, float]:
     return found | {GAIN: float(gain.mean()), ERROR: float(gain.std() / len(gain) ** 0.5)}
 
 
+def row_of(settings: Settings, name: str, seed: int) -> dict[str, float] | None:
+    """Return the numbers of a row; None without its data."""
+    try:
+        task = Task.of(name, settings, seed)
+    except FileNotFoundError:
+        return None
+    return compared(task, settings.grid)
+
+
 def from_starts(task: Task, settings: Settings, runner: Runner) -> dict[str, Any]:
     """Return the course of precisions and evidence from each start, two variants, and the validation grid."""
     initial = settings.starts.initial
     runs: dict[str, dict[str, Any]] = {f"{value:g}": {"initial": value} for value in initial}
     runs[BURN_IN] = {"initial": max(initial), "burn_in": 1}
     runs[BY_GRADIENT] = {"initial": sorted(initial)[len(initial) // 2], "update": "gradient"}
-    courses = {}
-    for name, how in runner.track(runs.items(), "initial precisions"):
-        done = task.by_evidence(**how)
+
+    def course(name: str) -> dict[str, Any]:
+        done = task.by_evidence(**runs[name])
         rows = [row for row in done.history if "log_evidence" in row]
         names = [key.removeprefix("precision ") for key in rows[0] if key.startswith("precision ")]
-        courses[name] = {
-            "initial": how["initial"],
+        return {
+            "initial": runs[name]["initial"],
             "epochs": [row["epoch"] for row in rows],
             "log_evidence": [row["log_evidence"] for row in rows],
             "effective_parameters": rows[-1]["effective_parameters"],
@@ -245,10 +253,15 @@ def from_starts(task: Task, settings: Settings, runner: Runner) -> dict[str, Any
             "learned": dict(zip(names, done.posterior.prior.precision.tolist(), strict=True)),
             "test": -float(log_likelihoods(done.posterior.model, task.data.test).mean()),
         }
-    grid = [
-        {"precision": precision, "validation": nll, "test": -float(log_likelihoods(model, task.data.test).mean())}
-        for precision, (nll, model) in zip(settings.grid, task.on_grid(settings.grid), strict=True)
-    ]
+
+    def on_grid() -> list[dict[str, float]]:
+        return [
+            {"precision": precision, "validation": nll, "test": -float(log_likelihoods(model, task.data.test).mean())}
+            for precision, (nll, model) in zip(settings.grid, task.on_grid(settings.grid), strict=True)
+        ]
+
+    courses = dict(zip(runs, runner.each("initial precisions", zip(runs), course), strict=True))
+    (grid,) = runner.each("validation grid", [()], on_grid)
     return {"row": settings.starts.row, "images": len(task.data.train[0]), "courses": courses, "grid": grid}
 
 

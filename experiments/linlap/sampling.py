@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import product
 from statistics import mean
 from typing import Any
 
@@ -88,12 +90,11 @@ def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Finding
     """Run both demonstrations for each seed."""
     table = Table()
     shown: dict[str, Any] = {}
-    for seed in runner.track(seeds, "networks"):
-        found, line = regression(settings, seed)
+    for found, line in runner.each("curves", zip(seeds), partial(regression, settings)):
         table.append(found)
         shown = shown or line
-        for precision in settings.digits.precisions:
-            table.append(digits(settings, precision, seed))
+    for found in runner.each("digits", product(settings.digits.precisions, seeds), partial(digits, settings)):
+        table.append(found)
     return Findings(table.numbers(), claims(table, settings), shown)
 
 

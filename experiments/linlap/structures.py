@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from statistics import mean
 from typing import Any
@@ -68,19 +69,24 @@ def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Finding
     """Find the mode and its prior, and predict with every structure in both ways, for each seed and network."""
     table = Table()
     pictures: dict[str, Any] = {}
-    for seed, network in runner.track(product(seeds, settings.networks), "networks"):
-        curve, (layers, activation) = Curve.of(seed), network.split()
-        name = f"{layers} × {settings.width} {activation}"
-        with seeded(seed):
-            model = osc.networks.MLP(1, (settings.width,) * int(layers), 1, activation).double()
-        fits = posteriors(model, curve.train, settings)
-        for label, q in fits.items():
-            for way in WAYS if label in STRUCTURES else WAYS[:1]:
-                table.add(row(name, label, way), judge(q, way, curve, settings.samples))
-        table.add(row(name, "MAP"), judge_mode(fits["full"], curve))
-        if name not in pictures:
-            pictures[name] = picture(fits, curve, settings)
+    for name, rows, shown in runner.each("networks", product(seeds, settings.networks), partial(measured, settings)):
+        table.extend(rows)
+        pictures.setdefault(name, shown)
     return Findings(table.numbers(), claims(table, list(pictures)), pictures)
+
+
+def measured(settings: Settings, seed: int, network: str) -> tuple[str, dict[str, Any], dict[str, Any]]:
+    """Return the name of one network, its numbers by row, and its picture."""
+    curve, (layers, activation) = Curve.of(seed), network.split()
+    name = f"{layers} × {settings.width} {activation}"
+    with seeded(seed):
+        model = osc.networks.MLP(1, (settings.width,) * int(layers), 1, activation).double()
+    fits, rows = posteriors(model, curve.train, settings), {}
+    for label, q in fits.items():
+        for way in WAYS if label in STRUCTURES else WAYS[:1]:
+            rows[row(name, label, way)] = judge(q, way, curve, settings.samples)
+    rows[row(name, "MAP")] = judge_mode(fits["full"], curve)
+    return name, rows, picture(fits, curve, settings)
 
 
 def row(*parts: str) -> str:

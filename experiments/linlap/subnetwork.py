@@ -175,12 +175,11 @@ def subnetwork(fraction: float) -> str:
 def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Findings:
     """Measure the toy for each seed, and the images for as many as their settings allow."""
     table, toys, shifts = Table(), [], {}
-    for seed in runner.track(seeds, "in-between uncertainty"):
-        found, shown = toy(settings.toy, seed)
+    for found, shown in runner.each("in-between uncertainty", zip(seeds), partial(toy, settings.toy)):
         table.append(found)
         toys.append(shown)
-    for each in (settings.rotated, settings.corrupted):
-        runs = [images(each, seed, runner) for seed in seeds[: each.seeds]]
+    for title, each in (("rotated", settings.rotated), ("corrupted", settings.corrupted)):
+        runs = list(runner.each(title, zip(seeds[: each.seeds]), partial(images, each, runner)))
         for run in runs:
             table.append(numbers(each.source, run))
         shifts[each.source.title] = {
@@ -257,7 +256,7 @@ def between(x: Float[Tensor, "N 1"]) -> Float[Tensor, "M 1"]:
     return torch.cat(parts)[:, None]
 
 
-def images(settings: Images, seed: int, runner: Runner) -> dict[str, dict[str, Any]]:
+def images(settings: Images, runner: Runner, seed: int) -> dict[str, dict[str, Any]]:
     """Train one network to its mode, and others; score all posteriors at every level of the shift.
 
     Returns:

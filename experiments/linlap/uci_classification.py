@@ -94,12 +94,13 @@ class Run:
 def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Findings:
     """Train networks on every split, choose the best by validation data, and score the test rows."""
 
-    def one(layers: int, name: str, seed: int) -> Run:
+    def one(layers: int, name: str, seed: int) -> dict[str, Any]:
         # a seed is one of the splits, or draws or splits a set that has none, such as "two_moons"
         data = osc.data.load(name, split=seed) if name in CLASSIFICATION else osc.data.load(name, seed=seed)
-        return run(data, layers, settings, seed)
+        return vars(run(data, layers, settings, seed))
 
-    return conclude(runner.over("splits", product(settings.layers, settings.sets, seeds), one))
+    found = runner.over("splits", product(settings.layers, settings.sets, seeds), one, "split")
+    return conclude({key: [Run(**each) for each in runs] for key, runs in found.items()})
 
 
 def conclude(runs: Runs) -> Findings:

@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import reduce
 from typing import ClassVar
 
 import torch
@@ -34,6 +35,13 @@ class Columns:
     part: Callable[[int, int], Tensor]
     group: int = 1
     identity: bool = False
+
+    def mixed(self, step: int) -> Float[Tensor, "1 N *C"]:
+        """One random combination of all columns, made of ``step`` at a time: zero only where each of them is zero."""
+        weights = torch.randn(1, self.count, generator=torch.Generator().manual_seed(0))
+        parts = [slice(start, min(self.count, start + step)) for start in range(0, self.count, step)]
+        products = ((weights[:, p], self.part(p.start, p.stop)) for p in parts)
+        return reduce(torch.add, (torch.tensordot(w.to(columns), columns, 1) for w, columns in products))
 
     @classmethod
     def of(cls, columns: Float[Tensor, "V N *C"]) -> "Columns":

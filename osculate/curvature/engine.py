@@ -92,6 +92,7 @@ class Observation:
             return self.kind.columns(self.likelihood, f, y[part])
 
         plan = self.plan.for_structure(by_factors, row_size)
+<<<<<<< HEAD
         every = pieces(self.network, plan, x, columns, self.kind.expected(plan.outputs), self.memory)
         if self.likelihood.counted(y) is None:
             yield from every
@@ -100,6 +101,10 @@ class Observation:
             forms = {n: form.marked() if isinstance(form, Outer) else form for n, form in piece.forms.items()}
             yield replace(piece, forms=forms)
             del piece, forms  # before the next ones are made
+=======
+        marks = self.likelihood.counted(y) is not None
+        yield from pieces(self.network, plan, x, columns, self.kind.expected(plan.outputs), self.memory, marks)
+>>>>>>> e609f770c2866484d5749521aeb48e085e3754e2
 
     @torch.no_grad()
     def outputs(self) -> Float[Tensor, "N *C"]:
@@ -121,6 +126,7 @@ def pieces(
     columns: Callable[[Tensor, slice], Columns],
     expected: int,
     memory: int | None,
+    marks: bool = False,
 ) -> Iterator[Piece]:
     """The forms of a batch, in chunks of data and columns that fit into the memory.
 
@@ -131,13 +137,19 @@ def pieces(
         columns: A function from the outputs f (n, *C) of some data, and their slice of the batch, to their columns.
         expected: Approximate number of columns.
         memory: Bytes that the temporaries may take; None for everything at once.
+        marks: Mark the positions that some column depends on, see :class:`Outer`.
 
-    Cost: one forward pass and one backward pass for each column, without weight gradients.
+    Cost: one forward pass and one backward pass for each column, without weight gradients; marks of columns in several
+    chunks take one more.
     """
     for part in even_parts(count(x), plan.data_at_once(expected, memory, network.state_dtype.itemsize)):
+<<<<<<< HEAD
         yield from _pieces_of(network, plan, x, part, columns, memory)
         if memory is not None and memory < DEFAULT_BUDGET:
             give_back()
+=======
+        yield from _pieces_of(network, plan, x, part, columns, memory, marks)
+>>>>>>> e609f770c2866484d5749521aeb48e085e3754e2
 
 
 def _pieces_of(
@@ -147,6 +159,7 @@ def _pieces_of(
     part: slice,
     columns: Callable[[Tensor, slice], Columns],
     memory: int | None,
+    marks: bool,
 ) -> Iterator[Piece]:
     """The forms of data that pass through the network together; the graph of their pass ends with this generator."""
     x = take(x, part)
@@ -159,13 +172,23 @@ def _pieces_of(
         return
     step = plan.columns_at_once(len(f), memory, f.itemsize)
     step = every.count if step >= every.count else max(1, step // every.group) * every.group
+    marked: dict[int, Form] = {}
+    if marks and step < every.count:  # a position is used by any column, and its inputs are read with the first ones
+        marked = _forms(network, plan, tape, x, every.mixed(step))
     for start in range(0, every.count, step):
         stop = min(every.count, start + step)
         forms = _forms(network, plan, tape, x, every.part(start, stop))
+        if marks:
+            forms = {n: _marked(form, marked.get(n, form)) for n, form in forms.items()}
         if start:
             forms = {n: replace(form, fresh=False) if isinstance(form, Outer) else form for n, form in forms.items()}
         yield Piece(f, start == 0, stop == every.count, every.group, forms)
         del forms  # before the next ones are made
+
+
+def _marked(form: Form, by: Form) -> Form:
+    """A form with the positions marked that the columns of another form of the same data depend on."""
+    return replace(form, used=by.reached()) if isinstance(form, Outer) and isinstance(by, Outer) else form
 
 
 def _last_layer(network: Network, plan: Plan, tape: Tape) -> Unit | None:

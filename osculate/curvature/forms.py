@@ -44,9 +44,9 @@ class Outer:
         """R, the number of positions."""
         return self.g.shape[2]
 
-    def marked(self) -> "Outer":
-        """The same form with ``used`` set: positions that lead to ignored targets only have zero columns."""
-        return replace(self, used=(self.g != 0).any(4).any(3).any(0))
+    def reached(self) -> Bool[Tensor, "N R"]:
+        """The positions with columns that are not zero: those that lead to ignored targets only have zero columns."""
+        return (self.g != 0).any(4).any(3).any(0)
 
     @property
     def events(self) -> Int[Tensor, ""] | int:

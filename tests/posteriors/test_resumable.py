@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import osculate as osc
+from osculate.batches import fingerprint
 from osculate.posteriors.resumable import Checkpoint, interval
 from tests.errors import says
 
@@ -234,3 +235,22 @@ def test_one_checkpoint_covers_fit_and_refinement(after: int, tmp_path: Path, mo
         osc.laplace(network(), LIKELIHOOD, BATCHES, checkpoint=path, every=1)
     assert_same(osc.laplace(network(), LIKELIHOOD, BATCHES, checkpoint=path, every=1), whole)
     assert not list(tmp_path.iterdir()), "nothing is left behind"
+
+
+def test_the_fingerprint_of_a_list_of_batches_tells_their_number_shapes_values_and_order() -> None:
+    batches = [(torch.full((4, 2), float(number)), torch.arange(4)) for number in range(3)]
+    whole = fingerprint(batches)
+    assert whole["shape"] == "3 batches: (4, 2) float32, (4,) int64"
+    assert fingerprint([(x.clone(), y.clone()) for x, y in batches]) == whole
+    changed = [(x.clone(), y) for x, y in batches]
+    changed[1][0][0, 1] += 1
+    others = [
+        changed,
+        batches[:2],
+        batches[::-1],
+        [(x, y.int()) for x, y in batches],
+        [(x[:3], y[:3]) for x, y in batches],
+    ]
+    found = [tuple(fingerprint(other).items()) for other in others]
+    assert len({*found, tuple(whole.items())}) == 6
+    assert fingerprint(iter(batches)) == {}

@@ -38,3 +38,34 @@ def test_positions_are_counted_alike_in_batches_with_ignored_targets_and_without
     whole = osc.laplace(network, likelihood, (x, y), **options)
     parts = osc.laplace(network, likelihood, [(x[:3], y[:3]), (x[3:], y[3:])], **options)
     torch.testing.assert_close(parts.structure.dense(), whole.structure.dense())
+
+
+@pytest.mark.parametrize("sharing", ["expand", "reduce"])
+@pytest.mark.parametrize("structure", ["kron", "ekfac"])
+@pytest.mark.parametrize("table", [False, True])
+def test_columns_in_chunks_count_the_same_positions(structure: str, sharing: str, table: bool) -> None:
+    """The first chunk, with which the inputs are read, has the columns of a few positions."""
+    body = nn.Embedding(7, 4) if table else nn.Linear(5, 4)
+    network = nn.Sequential(body, nn.Tanh(), nn.Linear(4, 3)).double()
+    x = torch.randint(7, (6, 5)) if table else torch.randn(6, 5, 5, dtype=torch.double)
+    y = torch.randint(3, (6, 5)).index_fill_(1, torch.tensor([1, 4]), IGNORED)
+    options = {
+        "structure": osc.structures.REGISTRY[structure](sharing=sharing),  # type: ignore[call-arg]
+        "prior": 1.0,
+        "refine": False,
+    }
+    likelihood = osc.likelihoods.Categorical(ignore_index=IGNORED)
+    whole, chunks = (osc.laplace(network, likelihood, (x, y), memory=memory, **options) for memory in (None, 2_000))
+    torch.testing.assert_close(chunks.structure.dense(), whole.structure.dense())
+
+
+def test_a_long_sequence_counts_every_position() -> None:
+    """It has more columns than are pulled back at once at any memory."""
+    network = nn.Sequential(nn.Linear(2, 2), nn.Tanh(), nn.Linear(2, 3)).double()
+    x, y = torch.randn(2, 300, 2, dtype=torch.double), torch.randint(3, (2, 300))
+    options = {"structure": "kron", "prior": 1.0, "refine": False}
+    plain, ignoring = (
+        osc.laplace(network, osc.likelihoods.Categorical(ignore_index=ignored), (x, y), **options)
+        for ignored in (None, IGNORED)
+    )
+    torch.testing.assert_close(ignoring.structure.dense(), plain.structure.dense())
