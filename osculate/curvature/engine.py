@@ -92,19 +92,8 @@ class Observation:
             return self.kind.columns(self.likelihood, f, y[part])
 
         plan = self.plan.for_structure(by_factors, row_size)
-<<<<<<< HEAD
-        every = pieces(self.network, plan, x, columns, self.kind.expected(plan.outputs), self.memory)
-        if self.likelihood.counted(y) is None:
-            yield from every
-            return
-        for piece in every:
-            forms = {n: form.marked() if isinstance(form, Outer) else form for n, form in piece.forms.items()}
-            yield replace(piece, forms=forms)
-            del piece, forms  # before the next ones are made
-=======
         marks = self.likelihood.counted(y) is not None
         yield from pieces(self.network, plan, x, columns, self.kind.expected(plan.outputs), self.memory, marks)
->>>>>>> e609f770c2866484d5749521aeb48e085e3754e2
 
     @torch.no_grad()
     def outputs(self) -> Float[Tensor, "N *C"]:
@@ -143,13 +132,9 @@ def pieces(
     chunks take one more.
     """
     for part in even_parts(count(x), plan.data_at_once(expected, memory, network.state_dtype.itemsize)):
-<<<<<<< HEAD
-        yield from _pieces_of(network, plan, x, part, columns, memory)
+        yield from _pieces_of(network, plan, x, part, columns, memory, marks)
         if memory is not None and memory < DEFAULT_BUDGET:
             give_back()
-=======
-        yield from _pieces_of(network, plan, x, part, columns, memory, marks)
->>>>>>> e609f770c2866484d5749521aeb48e085e3754e2
 
 
 def _pieces_of(
@@ -172,23 +157,23 @@ def _pieces_of(
         return
     step = plan.columns_at_once(len(f), memory, f.itemsize)
     step = every.count if step >= every.count else max(1, step // every.group) * every.group
-    marked: dict[int, Form] = {}
+    used: dict[int, Tensor] = {}
     if marks and step < every.count:  # a position is used by any column, and its inputs are read with the first ones
-        marked = _forms(network, plan, tape, x, every.mixed(step))
+        used = _reached(_forms(network, plan, tape, x, every.mixed(step)))
     for start in range(0, every.count, step):
         stop = min(every.count, start + step)
         forms = _forms(network, plan, tape, x, every.part(start, stop))
-        if marks:
-            forms = {n: _marked(form, marked.get(n, form)) for n, form in forms.items()}
-        if start:
-            forms = {n: replace(form, fresh=False) if isinstance(form, Outer) else form for n, form in forms.items()}
+        reached = used or _reached(forms) if marks else {}
+        for n, form in forms.items():
+            if isinstance(form, Outer):
+                forms[n] = replace(form, used=reached.get(n), fresh=start == 0)
         yield Piece(f, start == 0, stop == every.count, every.group, forms)
         del forms  # before the next ones are made
 
 
-def _marked(form: Form, by: Form) -> Form:
-    """A form with the positions marked that the columns of another form of the same data depend on."""
-    return replace(form, used=by.reached()) if isinstance(form, Outer) and isinstance(by, Outer) else form
+def _reached(forms: Mapping[int, Form]) -> dict[int, Tensor]:
+    """The positions of each layer that some column depends on."""
+    return {n: form.reached() for n, form in forms.items() if isinstance(form, Outer)}
 
 
 def _last_layer(network: Network, plan: Plan, tape: Tape) -> Unit | None:

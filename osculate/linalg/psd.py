@@ -150,8 +150,8 @@ def _difference_of_roots(one: Tensor, other: Tensor) -> Tensor:
 def root(covariance: Float[Tensor, "*B n n"]) -> Float[Tensor, "*B n n"]:
     """L with L Lᵀ = covariance, for matrices that may be singular.
 
-    By Cholesky, or by the symmetric eigenvalue root where a pivot is within rounding of zero, for its own entry of the
-    diagonal. The choice is made for each matrix separately, so that its root does not depend on the others in the batch.
+    By Cholesky, or by the symmetric eigenvalue root where a pivot is within rounding of zero for its own entry of the
+    diagonal. Each matrix of a batch is judged separately, so that its root does not depend on the others.
     """
     # a pivot has an error of eps times the condition number of the leading correlations: 200 in single precision
     rounding = torch.finfo(covariance.dtype).eps ** (2 / 3)

@@ -55,7 +55,7 @@ def test_columns_in_chunks_count_the_same_positions(structure: str, sharing: str
         "refine": False,
     }
     likelihood = osc.likelihoods.Categorical(ignore_index=IGNORED)
-    whole, chunks = (osc.laplace(network, likelihood, (x, y), memory=memory, **options) for memory in (None, 2_000))
+    whole, chunks = (osc.laplace(network, likelihood, (x, y), memory=memory, **options) for memory in (None, 5_700))
     torch.testing.assert_close(chunks.structure.dense(), whole.structure.dense())
 
 
