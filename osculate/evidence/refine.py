@@ -154,8 +154,8 @@ def refine(
         q = maximise_evidence(q, mode="linear" if q.likelihood.has_noise else "network", data=data)
     again = partial(refine, data=data, trust=trust, noise=noise, steps=steps, tolerance=tolerance)
     refinement = Refinement(again, q.temperature)
-    if checkpoint is not None:
-        _require_sums(q)
+    if checkpoint is not None and not q.likelihood.quadratic:
+        q.structure.structure.require_sums("refine a posterior of")
     with torch.no_grad(), opened(checkpoint, every) as file:
         held = Held.of(q, data)
         how = {"trust": trust, "noise": noise, "steps": steps, "tolerance": tolerance}
@@ -259,15 +259,6 @@ class Progress:
         facts = {"step": step, "done": done}
         self.file.forget(f"values-{step - 1}", "mean", "sums", "judged")
         self.file.keep("refinement", lambda: Part(tensors, facts, self.about))
-
-
-def _require_sums(q: Gaussian) -> None:
-    structure = q.structure.structure
-    if not (structure.resumes or q.likelihood.quadratic):
-        raise ValueError(
-            f"structure={structure.name!r} keeps rows or the data themselves, and no sums that a checkpoint could "
-            "hold: refine a posterior of 'kron', 'diag', 'full' or 'low_rank', or without checkpoint."
-        )
 
 
 def _about(q: Gaussian, held: Held, settings: Mapping[str, Any]) -> dict[str, str]:

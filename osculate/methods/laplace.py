@@ -138,7 +138,8 @@ def laplace(
             "only once: pass a list of batches, a DataLoader or a pair (X, Y)."
         )
     if checkpoint is not None:
-        _require_resumable(matrix, data)
+        matrix.require_sums()
+        _warn_of_order(data)
     with opened(checkpoint, every) as file:
         batches = _tracked(data, progress, f"{matrix.name} curvature")
         first = next(batches)
@@ -167,13 +168,8 @@ def laplace(
         return q if validation is None else tune(q, validation, progress=progress)
 
 
-def _require_resumable(structure: Structure, data: Data) -> None:
-    """Refuse a structure without sums, and warn of a loader whose order a resumed fit does not know."""
-    if not structure.resumes:
-        raise ValueError(
-            f"structure={structure.name!r} keeps rows or the data themselves, and no sums that a checkpoint could "
-            "hold: fit with 'kron', 'diag', 'full' or 'low_rank', or without checkpoint."
-        )
+def _warn_of_order(data: Data) -> None:
+    """Warn of a loader whose order a resumed fit does not know."""
     if shuffles_unseeded(data):
         warnings.warn(
             "the loader shuffles by torch's own random numbers, so that a fit that is interrupted may find its data in "

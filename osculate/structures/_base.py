@@ -381,6 +381,14 @@ class Structure(ABC):
         pieces = observation.pieces(self.by_factors, curvature.row_size)
         return outputs_of(pieces, lambda piece: curvature.accumulate(piece.forms))
 
+    def require_sums(self, do: str = "fit with") -> None:
+        """Raise ValueError if a checkpoint cannot hold its sums over data, with the structures to do the same with."""
+        if not self.resumes:
+            raise ValueError(
+                f"structure={self.name!r} keeps rows or the data themselves, and no sums that a checkpoint could hold: "
+                f"{do} 'kron', 'diag', 'full' or 'low_rank', or without checkpoint."
+            )
+
     def require_room(self, specs: tuple[BlockSpec, ...], dtype: torch.dtype, device: torch.device) -> None:
         """Raise ValueError, with alternatives, if these are too many parameters for the structure."""
 

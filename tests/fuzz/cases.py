@@ -149,7 +149,7 @@ def random_case(seed: int, operations: Mapping[str, int]) -> Case:
     structure = random_structure(draw)
     if structure.name in ("kron", "ekfac") and family == "diagonal" and draw.random() < 0.9:
         family = "layerwise"  # most of these are refused
-    memory = draw.choices([None, 5_000, "1MB"], [5, 2, 1])[0]
+    memory = draw.choices([None, 14_000, "1MB"], [5, 2, 1])[0]
     kinds = {"ggn": 16, "empirical_fisher": 2, "fisher": 2, "hessian": 1}
     kind = draw.choices(list(kinds), list(kinds.values()))[0]
     if kind == "hessian" and sum(p.numel() for p in net.module.parameters()) > LARGEST_HESSIAN:
