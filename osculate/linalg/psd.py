@@ -9,12 +9,8 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from osculate.memory import give_back
-
 #: Jitter that is added to a matrix whose factorisation fails, relative to its diagonal, until it does not.
 LADDER = (1e-14, 1e-12, 1e-10, 1e-8, 1e-6)
-#: Size from which the workspace of an eigendecomposition is worth making room for.
-LARGE = 512
 
 
 def cholesky(matrix: Float[Tensor, "*B n n"]) -> Float[Tensor, "*B n n"]:
@@ -72,8 +68,6 @@ def spectrum(matrix: Float[Tensor, "*B n n"]) -> tuple[Float[Tensor, "*B n"], Fl
         ValueError: the matrix is not finite, or the algorithm does not converge with the largest jitter.
     """
     matrix = finite(matrix.double())
-    if matrix.shape[-1] >= LARGE:
-        give_back()
     try:
         return torch.linalg.eigh(matrix)
     except torch.linalg.LinAlgError:

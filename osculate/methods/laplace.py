@@ -81,10 +81,10 @@ def laplace(
             the rule of :func:`osculate.evidence.calibrated`; False for Laplace's own; "auto" (the default) refines
             where that rule was studied: classes and Gaussian noise with exact curvature ("ggn"), and no autoencoder.
         validation: Held-out data on which the posterior is tuned in the same call (:func:`osculate.tune`).
-        memory: Bytes that the fit may take, or a text such as "2GB"; batches are split to fit. A third of them is for
-            the temporaries of the pass, the rest for the posterior and its factorisation: what these need beyond that
-            comes on top. By default the temporaries may take 256 MiB (up to 1 GiB for large networks), or a quarter of
-            the free memory if that is less.
+        memory: Bytes that the fit may take, or a text such as "2GB"; batches are split to fit. Temporaries of the pass
+            get a third of them, and a posterior that needs more than the rest takes it nonetheless. By default the
+            temporaries may take 256 MiB (up to 1 GiB for large networks), or a quarter of the free memory if that is
+            less.
         checkpoint: A file for the sums over the data, and for the refinement, from which an interrupted fit goes on
             where it was: the same call again ends with the same bits. It is removed at the end. The data must come in
             the same order; they are passed over, for their digest, and not summed again. Only the choice of the prior

@@ -38,11 +38,13 @@ from torch import Tensor
 
 from osculate.curvature.forms import AnyForm, Dense, Form, Lookup, Outer, Unit, matrices
 from osculate.linalg import add_gram, eigh, mirror
-from osculate.memory import even_parts
+from osculate.memory import even_parts, give_back
 from osculate.structures.blocks._base import Block, Delta, Picked, Precision, grams, weighted_grams
 
 #: Largest number of entries of rotated rows that are formed at once.
 ENTRIES = 2**22
+#: Size from which the workspace of an eigendecomposition is worth making room for.
+LARGE = 512
 #: Number of data by which the treatment of shared weights is decided.
 SHARING_DATA = 16
 
@@ -164,11 +166,11 @@ class KroneckerBlock(Block):
 
     @cached_property
     def _input_basis(self) -> tuple[Tensor, Tensor]:
-        return eigh(self.inputs / self.count.clamp(min=1))
+        return _decomposed(self.inputs / self.count.clamp(min=1))
 
     @cached_property
     def _output_basis(self) -> tuple[Tensor, Tensor]:
-        return eigh(self.outputs)
+        return _decomposed(self.outputs)
 
     @cached_property
     def eigenvalues(self) -> Float[Tensor, "G O I"]:
@@ -254,6 +256,13 @@ class KroneckerBlock(Block):
         size, shape = len(self.positions), self.eigenvalues.shape
         units = self.rotate(torch.eye(size, dtype=self.outputs.dtype, device=self.outputs.device).unflatten(-1, shape))
         return units.flatten(1) * self.eigenvalues.reshape(-1) @ units.flatten(1).T
+
+
+def _decomposed(factor: Float[Tensor, "G n n"]) -> tuple[Float[Tensor, "G n"], Float[Tensor, "G n n"]]:
+    """The eigenvalues and eigenvectors; for the workspace of a large factor there is room beforehand."""
+    if factor.shape[-1] >= LARGE:
+        give_back()
+    return eigh(factor)
 
 
 def _rank_one(a: Float[Tensor, "2 n n"], b: Float[Tensor, "2 m m"]) -> tuple[Tensor, Tensor, Tensor]:
