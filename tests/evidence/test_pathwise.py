@@ -4,8 +4,13 @@ import pytest
 import torch
 
 import osculate as osc
-from osculate.evidence import pathwise_draws
+from osculate.evidence import pathwise, pathwise_draws
 from tests.errors import says
+
+
+@pytest.fixture(autouse=True)
+def _many_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pathwise, "AT_ONCE", 1000)
 
 
 @pytest.mark.parametrize("structure", ["kron", "dual", "full"])
