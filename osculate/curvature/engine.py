@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.autograd.graph import get_gradient_edge
 
 from osculate.batches import require_finite
-from osculate.curvature.columns import Columns, Kind, pull
+from osculate.curvature.columns import MANY, Columns, Kind, pull
 from osculate.curvature.fallback import fallback_forms
 from osculate.curvature.forms import AnyForm, Dense, Form, Outer, Unit, concatenate
 from osculate.curvature.plan import BlockSpec, Plan
@@ -25,6 +25,14 @@ from osculate.inputs import Inputs, count, take
 from osculate.likelihoods import Likelihood
 from osculate.memory import even_parts
 from osculate.parameters import Network
+
+#: Numbers in the columns of a pass that take about a minute of one core, and the factor of a GPU.
+LONG, FASTER = 5 * 10**9, 50
+#: What to do in place of a column for each output, in a prediction.
+FEWER = (
+    "Draw functions in place of columns (osc.predict(…, link='functions') or via='sampled', osc.sample_functions, "
+    "osc.functional_variance(…, diagonal=True, via='samples')), or take fewer inputs at once."
+)
 
 
 @dataclass(frozen=True)
@@ -58,6 +66,7 @@ class Observation:
         batch: Inputs and targets of N data, on the network's device.
         memory: Bytes that the temporaries of a pass may take.
         number: Position of the batch in the pass, named in errors.
+        total: Number of data of the pass, as far as it is known.
     """
 
     network: Network
@@ -67,6 +76,7 @@ class Observation:
     batch: tuple[Inputs, Tensor]
     memory: int
     number: int = 0
+    total: int = 0
 
     @property
     def x(self) -> Inputs:
@@ -91,8 +101,9 @@ class Observation:
             self.check(f, y[part])
             return self.kind.columns(self.likelihood, f, y[part])
 
-        plan = self.plan.for_structure(by_factors, row_size)
-        every = pieces(self.network, plan, x, columns, self.kind.expected(plan.outputs), self.memory)
+        plan, expected = self.plan.for_structure(by_factors, row_size), self.kind.expected(self.plan.outputs)
+        require_few(expected, max(self.total, len(y)), plan, self.network.device, self.kind.fewer(), self.kind.limit)
+        every = pieces(self.network, plan, x, columns, expected, self.memory, judged=True)
         if self.likelihood.counted(y) is None:
             yield from every
             return
@@ -120,6 +131,7 @@ def pieces(
     columns: Callable[[Tensor, slice], Columns],
     expected: int,
     memory: int | None,
+    judged: bool = False,
 ) -> Iterator[Piece]:
     """The forms of a batch, in chunks of data and columns that fit into the memory.
 
@@ -130,11 +142,37 @@ def pieces(
         columns: A function from the outputs f (n, *C) of some data, and their slice of the batch, to their columns.
         expected: Approximate number of columns.
         memory: Bytes that the temporaries may take; None for everything at once.
+        judged: True if the caller has judged the number of columns.
+
+    Raises:
+        ValueError: there are very many columns for these data.
 
     Cost: one forward pass and one backward pass for each column, without weight gradients.
     """
     for part in even_parts(count(x), plan.data_at_once(expected, memory, network.state_dtype.itemsize)):
-        yield from _pieces_of(network, plan, x, part, columns, memory)
+        yield from _pieces_of(network, plan, x, part, columns, memory, judged)
+
+
+def require_few(columns: int, data: int, plan: Plan, device: torch.device, way_out: str, limit: int = MANY) -> None:
+    """Raise ValueError, before the work, if there are so many columns for these data that they would take very long.
+
+    Args:
+        columns: Number of columns of a datum.
+        data: Number of data.
+        plan: The plan, which knows how many numbers a column takes.
+        device: Device of the pass.
+        way_out: A sentence on what to do instead.
+        limit: Number of columns that is never too many.
+
+    Raises:
+        ValueError: there are more columns, and more than 5 · 10⁹ numbers in all, or 50 times as many on a GPU.
+    """
+    numbers = float(columns) * data * plan.floats
+    if columns > limit and numbers > LONG * (1 if device.type == "cpu" else FASTER):
+        raise ValueError(
+            f"{columns:,} backward passes for each of {data:,} data, with {numbers:.1e} numbers in all, would take "
+            f"very long. {way_out}"
+        )
 
 
 def _pieces_of(
@@ -144,9 +182,10 @@ def _pieces_of(
     part: slice,
     columns: Callable[[Tensor, slice], Columns],
     memory: int | None,
+    judged: bool,
 ) -> Iterator[Piece]:
     """The forms of data that pass through the network together; the graph of their pass ends with this generator."""
-    x = take(x, part)
+    total, x = count(x), take(x, part)
     tape = record(network, x)
     plan.require_same_rows(tape.example(x))
     f = (tape.f if tape.graph else tape.f.detach()).to(network.state_dtype)
@@ -154,6 +193,8 @@ def _pieces_of(
     if every.identity and (unit := _last_layer(network, plan, tape)) is not None:
         yield Piece(f, True, True, every.group, {0: unit})
         return
+    if not judged:
+        require_few(every.count, total, plan, network.device, FEWER)
     step = plan.columns_at_once(len(f), memory, f.itemsize)
     step = every.count if step >= every.count else max(1, step // every.group) * every.group
     for start in range(0, every.count, step):

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from osculate import curvature as curvatures, structures
-from osculate.batches import Data, as_batches, fingerprint, number_of_batches, shuffles_unseeded
+from osculate.batches import Data, as_batches, fingerprint, is_pair, number_of_batches, shuffles_unseeded
 from osculate.curvature.columns import GGN, Kind
 from osculate.curvature.engine import Observation
 from osculate.curvature.plan import make_plan
@@ -142,6 +142,8 @@ def laplace(
         first = next(batches)
         network = _network(model, subset, first[0])
         start = observe(network, likelihood, kind, first, memory)
+        total = len(data[1]) if is_pair(data) else len(first[1]) * (number_of_batches(data) or 1)
+        start = replace(start, total=total)
         require_room(start, Diag() if isinstance(subset, Subnetwork) else matrix, memory)
         batches_of_fit: Iterator[tuple[Inputs, Tensor]] = chain([first], batches)
         if isinstance(subset, Subnetwork):
