@@ -70,7 +70,7 @@ def require(needed: float | int, device: torch.device, what: str, way_out: str) 
     Args:
         needed: Bytes.
         device: Device on which they would be taken.
-        what: What takes them, a plural.
+        what: Name of the things that take them, a plural.
         way_out: A sentence on what to do instead.
 
     Raises:

@@ -132,7 +132,7 @@ class Kind(ABC):
         return outputs
 
     def fewer(self) -> str:
-        """What to do where these are too many columns, a sentence."""
+        """A sentence on what to do where these are too many columns."""
         return "Use curvature='fisher', or structure='approx_diag'."
 
 

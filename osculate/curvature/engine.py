@@ -66,7 +66,6 @@ class Observation:
         batch: Inputs and targets of N data, on the network's device.
         memory: Bytes that the temporaries of a pass may take.
         number: Position of the batch in the pass, named in errors.
-        total: Number of data of the pass, as far as it is known.
     """
 
     network: Network
@@ -76,7 +75,6 @@ class Observation:
     batch: tuple[Inputs, Tensor]
     memory: int
     number: int = 0
-    total: int = 0
 
     @property
     def x(self) -> Inputs:
@@ -102,7 +100,7 @@ class Observation:
             return self.kind.columns(self.likelihood, f, y[part])
 
         plan, expected = self.plan.for_structure(by_factors, row_size), self.kind.expected(self.plan.outputs)
-        require_few(expected, max(self.total, len(y)), plan, self.network.device, self.kind.fewer(), self.kind.limit)
+        self.require_few(len(y), plan)
         every = pieces(self.network, plan, x, columns, expected, self.memory, judged=True)
         if self.likelihood.counted(y) is None:
             yield from every
@@ -110,6 +108,17 @@ class Observation:
         for piece in every:
             forms = {n: form.marked() if isinstance(form, Outer) else form for n, form in piece.forms.items()}
             yield replace(piece, forms=forms)
+
+    def require_few(self, data: int, plan: Plan | None = None) -> None:
+        """Raise ValueError if the columns of this number of data would take very long.
+
+        Args:
+            data: Number of data.
+            plan: The plan of a structure; None for that of factors alone.
+        """
+        plan = plan or self.plan.for_structure(by_factors=True)
+        expected = self.kind.expected(plan.outputs)
+        require_few(expected, data, plan, self.network.device, self.kind.fewer(), self.kind.limit)
 
     @torch.no_grad()
     def outputs(self) -> Float[Tensor, "N *C"]:

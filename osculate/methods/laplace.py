@@ -142,14 +142,13 @@ def laplace(
         first = next(batches)
         network = _network(model, subset, first[0])
         start = observe(network, likelihood, kind, first, memory)
-        total = len(data[1]) if is_pair(data) else len(first[1]) * (number_of_batches(data) or 1)
-        start = replace(start, total=total)
         require_room(start, Diag() if isinstance(subset, Subnetwork) else matrix, memory)
         batches_of_fit: Iterator[tuple[Inputs, Tensor]] = chain([first], batches)
         if isinstance(subset, Subnetwork):
             start = _restricted(start, subset, matrix, data, batches_of_fit, progress)
             batches_of_fit = _tracked(data, progress, f"{matrix.name} curvature of the subnetwork")
             require_room(start, matrix, memory)
+        matrix.require_few(start, len(data[1]) if is_pair(data) else len(first[1]) * (number_of_batches(data) or 1))
         titles = (
             f"{matrix.name} curvature, pass {number} of {matrix.passes}" for number in range(2, matrix.passes + 1)
         )

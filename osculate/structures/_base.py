@@ -347,6 +347,8 @@ class Structure(ABC):
     by_factors: ClassVar[bool] = False
     #: True if one backward pass of the squared chain rule gives the whole state.
     by_squares: ClassVar[bool] = False
+    #: True if it needs no column for each output.
+    by_products: ClassVar[bool] = False
     #: True if averages of its states are states, so that a running average can be kept during training.
     averages: ClassVar[bool] = False
     #: True if one matrix holds all parameters, so that it couples layers.
@@ -396,6 +398,17 @@ class Structure(ABC):
             f"shape {' x '.join(f'{size:,}' for size in worst.positions.shape)})",
             f"{self.smaller} or track fewer parameters with subset (names of layers).",
         )
+
+    def require_few(self, start: Observation, data: int) -> None:
+        """Raise ValueError if the columns of all data would take very long.
+
+        Args:
+            start: The first batch.
+            data: Number of data of a pass.
+        """
+        if not self.by_products and not isinstance(start.kind, Hessian):
+            self.require_room(start.plan.specs, start.network.state_dtype, start.network.device)
+            start.require_few(data)
 
     def zero(
         self, specs: tuple[BlockSpec, ...], space: ParameterSpace, dtype: torch.dtype, device: torch.device

@@ -159,8 +159,8 @@ class Dual(Structure):
             block.add_projected(*curvature.by_block(piece.forms))
 
         observation = self._columns(observation)
-        if not pass_index and not isinstance(observation.kind, Hessian):
-            self._require_few(observation)
+        if not pass_index:
+            self.require_few(observation, len(observation.y))
         if pass_index or block.draw is None:
             return outputs_of(observation.pieces(), project if pass_index else keep)
         o = observation
@@ -172,16 +172,16 @@ class Dual(Structure):
             outputs_of(replace(o, batch=(take(o.x, rows), o.y[rows])).pieces(), keep)
         return f
 
-    def _require_few(self, observation: Observation) -> None:
-        """Raise ValueError before any row is computed, if they are certainly too many."""
-        o = observation
-        data = min(max(o.total, len(o.y)), self.points or o.total or len(o.y))
-        rows = data * -(-o.kind.expected(o.plan.outputs) // 2)  # two classes have one column
-        least = sum(
-            s.positions.numel() // (s.positions.shape[-1] if s.positions.ndim == 3 else 1) for s in o.plan.specs
-        )
-        parameters = sum(spec.size for spec in o.plan.specs)
-        self._require(data, rows, float(rows) * least * o.network.state_dtype.itemsize, parameters, o.network.device)
+    def require_few(self, start: Observation, data: int) -> None:
+        """Raise ValueError, before any row is computed, if they are certainly too many."""
+        if isinstance(start.kind, Hessian):
+            return
+        plan, network, data = start.plan, start.network, min(data, self.points or data)
+        kind = start.kind if self.basis is None else Directions(self.basis)
+        rows = data * -(-kind.expected(plan.outputs) // 2)  # two classes have one column
+        least = sum(s.positions.numel() // (s.positions.shape[-1] if s.positions.ndim == 3 else 1) for s in plan.specs)
+        parameters = sum(spec.size for spec in plan.specs)
+        self._require(data, rows, float(rows) * least * network.state_dtype.itemsize, parameters, network.device)
 
     def _require_memory(self, block: DualBlock) -> None:
         """Raise ValueError if the rows so far or their products are too many."""

@@ -45,6 +45,7 @@ class LowRank(Structure):
 
     name: ClassVar[str] = "low_rank"
     joint: ClassVar[bool] = True
+    by_products: ClassVar[bool] = True
     takes_correlations: ClassVar[bool] = True
     smaller: ClassVar[str] = "Take a smaller rank, osc.structures.LowRank(rank=…), use structure='diag',"
     rank: int = 100

@@ -92,6 +92,7 @@ class MatrixFree(Structure):
 
     name: ClassVar[str] = "matrix_free"
     joint: ClassVar[bool] = True
+    by_products: ClassVar[bool] = True
     takes_correlations: ClassVar[bool] = True
     smaller: ClassVar[str] = "Take a smaller rank, osc.structures.MatrixFree(rank=…), use structure='diag',"
     resumes: ClassVar[bool] = False
