@@ -1,6 +1,7 @@
 """Memory budgets of a pass, and chunks that fit into them."""
 
 import ctypes
+import mmap
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -13,6 +14,8 @@ import torch
 DEFAULT_BUDGET = 2**28
 #: Largest default for large networks, whose layers are slow on small batches.
 LARGEST_BUDGET = 2**30
+#: Bytes for which nobody looks how much is free.
+NEGLIGIBLE = 2**20
 #: Largest share of the free memory that a default may take.
 SHARE = 0.25
 #: Share of an amount that is asked for which temporaries may take as they are counted: the rest is for results, copies
@@ -20,6 +23,8 @@ SHARE = 0.25
 TEMPORARY = 0.35
 #: Folder of the control groups, and names of limit and use in the first version of them.
 CGROUPS, V1 = Path("/sys/fs/cgroup"), ("memory.limit_in_bytes", "memory.usage_in_bytes")
+#: Folder of what the system reports of this process, and bytes of a page in it.
+PROCESS, PAGE = Path("/proc/self"), mmap.PAGESIZE
 UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 
 
@@ -49,7 +54,10 @@ def budget(memory: str | int | None, device: torch.device, wanted: int = 0) -> i
 
 
 def free(device: torch.device) -> int:
-    """Bytes that are free on a device, within the limit of a container; 1 GiB where the system does not report it."""
+    """Bytes that are free on a device, within the limits of a container and of the process.
+
+    1 GiB where the system does not report it.
+    """
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
     try:
@@ -58,7 +66,24 @@ def free(device: torch.device) -> int:
         return 4 * DEFAULT_BUDGET
     kilobytes = next((line.split()[1] for line in lines if line.startswith("MemAvailable")), None)
     available = 4 * DEFAULT_BUDGET if kilobytes is None else 1024 * int(kilobytes)
-    return min([available, *(max(0, limit - used) for limit, used in _container(CGROUPS))])
+    limits = [*_container(CGROUPS), *_address_space(PROCESS)]
+    return min([available, *(max(0, limit - used) for limit, used in limits)])
+
+
+def require(needed: float | int, device: torch.device, what: str, way_out: str) -> None:
+    """Raise ValueError, with sizes, if something does not fit into the free memory.
+
+    Args:
+        needed: Bytes.
+        device: Device on which they would be taken.
+        what: Name of the things that take them, a plural.
+        way_out: A sentence on what to do instead.
+
+    Raises:
+        ValueError: the message names the bytes that are needed and those that are free.
+    """
+    if needed > NEGLIGIBLE and needed > (available := free(device)):
+        raise ValueError(f"{what} take {readable(float(needed))}, and {readable(float(available))} are free. {way_out}")
 
 
 def _container(root: Path) -> Iterator[tuple[int, int]]:
@@ -74,6 +99,18 @@ def _container(root: Path) -> Iterator[tuple[int, int]]:
         except (OSError, ValueError):
             cached = 0
         yield most, max(0, now - cached)
+
+
+def _address_space(process: Path) -> Iterator[tuple[int, int]]:
+    """The limit that a shell has set on the memory of this process (``ulimit -v``), and what is used of it."""
+    try:
+        lines = (process / "limits").read_text().splitlines()
+        limit = next((line.split()[3] for line in lines if line.startswith("Max address space")), "unlimited")
+        pages = int((process / "statm").read_text().split()[0])
+    except (OSError, ValueError, IndexError):
+        return
+    if limit.isdigit():
+        yield int(limit), pages * PAGE
 
 
 #: The same, read at most once a second: reading it takes longer than a small layer.

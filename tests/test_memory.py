@@ -7,6 +7,7 @@ import torch
 
 from benchmarks.resident import STATUS, rises
 from osculate import memory
+from tests.errors import says
 
 CPU = torch.device("cpu")
 
@@ -22,6 +23,18 @@ def test_the_limit_of_a_container_counts(tmp_path: Path, monkeypatch: pytest.Mon
     (tmp_path / names[1]).write_text("2000000\n")
     assert memory.free(CPU) == 3_000_000
     (tmp_path / names[0]).write_text("max\n")
+    assert memory.free(CPU) > outside / 2
+
+
+def test_the_limit_of_the_process_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    outside = memory.free(CPU)
+    monkeypatch.setattr(memory, "PROCESS", tmp_path)
+    (tmp_path / "limits").write_text("Max cpu time  1  2  seconds\nMax address space         9000000  9000000  bytes\n")
+    (tmp_path / "statm").write_text("10 5 3 1 0 2 0\n")
+    assert memory.free(CPU) == 9_000_000 - 10 * memory.PAGE
+    with pytest.raises(ValueError, match=says("the matrices take 1.0 GB", "9.0 MB are free", "Take fewer.")):
+        memory.require(10**9, CPU, "the matrices", "Take fewer.")
+    (tmp_path / "limits").write_text("Max address space  unlimited  unlimited  bytes\n")
     assert memory.free(CPU) > outside / 2
 
 

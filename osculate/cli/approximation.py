@@ -9,6 +9,7 @@ from osculate import curvature as curvatures, structures
 from osculate.autoencoders import LaplacianAutoencoder
 from osculate.cli.checkpoint import Card
 from osculate.cli.options import naming
+from osculate.curvature.columns import MANY
 from osculate.data import Dataset
 from osculate.evidence import calibrated, maximise_evidence
 from osculate.evidence.laplace import MODES
@@ -138,7 +139,7 @@ class ApproximationOptions:
         size = len(dataset.validation[0])
         if self.tune and not size:
             raise ValueError("--tune needs held-out data, and the validation part is empty: pass --validation-size.")
-        if not (self.tune or (self.tune is None and size and held_out)):
+        if not (self.tune or (self.tune is None and size and held_out and q.fit.plan.outputs <= MANY)):
             return q
         if not card.reconstructs:
             return tune(q, dataset.validation, progress=progress)

@@ -20,6 +20,7 @@ from osculate.cli.methods import METHODS, rows
 from osculate.cli.options import DataOptions, RunOptions, naming, pick_device
 from osculate.cli.side_by_side import SideBySide, way_out
 from osculate.cli.train import NOISE, require_targets
+from osculate.curvature.columns import MANY
 from osculate.data import Dataset
 from osculate.evidence import effective_parameters, log_evidence
 from osculate.methods import MAP
@@ -80,8 +81,8 @@ def run(options: FitOptions, approximation: ApproximationOptions, data: DataOpti
     with Checkpoint(sums, EVERY, fresh=not options.resume) as file:
         fitted = approximation.fit(model.to(device), card, dataset, run_options.progress, file)
         q = approximation.tuned(fitted, dataset, card, held_out, run_options.progress)
-        found = None
-        if len(dataset.validation[0]) and not card.reconstructs:
+        found, many = None, fitted.fit.plan.outputs > MANY
+        if len(dataset.validation[0]) and not card.reconstructs and not many:
             posteriors = {"Laplace": fitted} | ({} if q is fitted else {"Laplace, tuned": q})
             found = SideBySide.of(network, posteriors, dataset.validation, card, dataset, run_options.progress)
         card = card.fitted(network)
@@ -100,6 +101,11 @@ def run(options: FitOptions, approximation: ApproximationOptions, data: DataOpti
             folder / "fit.yaml", "fit", replace(options, resume=False), approximation, card.data_options(), run_options
         )
     _print(q, fitted, summary, card)
+    if many:
+        print(
+            f"Not compared with its network: {fitted.fit.plan.outputs:,} outputs are too many for a column each. Draws "
+            "do without: osculate evaluate --via sampled."
+        )
     if found is not None:
         size = len(dataset.validation[0])
         if q is fitted and approximation.tune is None:

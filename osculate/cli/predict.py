@@ -20,6 +20,7 @@ from osculate.autoencoders import Autoencoder
 from osculate.cli.checkpoint import MODEL, Card, read_model
 from osculate.cli.folder import POSTERIOR, write_text
 from osculate.cli.options import DataOptions, RunOptions, naming, own_arrays, pick_device
+from osculate.curvature.columns import MANY
 from osculate.data import read_arrays
 from osculate.files import written_aside
 from osculate.posteriors import Dropout, Ensemble, Gaussian, Mixture, Point
@@ -164,7 +165,11 @@ def _classes(q: Any, x: Tensor, options: PosteriorOptions) -> dict[str, Tensor]:
     if isinstance(q, Point | Gaussian | Mixture):
         values["mean"] = functional_mean(q, x)
         if not isinstance(q, Point):
-            values["functional_variance"] = functional_variance(q, x, diagonal=True)
+            how: dict[str, Any] = {}
+            if isinstance(q, Gaussian) and q.fit.plan.outputs > MANY:  # no column for each
+                generator = torch.Generator().manual_seed(options.seed)
+                how = {"via": "samples", "samples": options.samples or 100, "generator": generator}
+            values["functional_variance"] = functional_variance(q, x, diagonal=True, **how)
     else:
         f = sample_functions(q, x, options.samples or 100, generator=torch.Generator().manual_seed(options.seed))
         values |= {"mean": f.mean(0), "functional_variance": f.var(0, correction=0)}

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import reduce
 from typing import ClassVar
 
@@ -18,6 +18,10 @@ RECOMPUTES = (
     "the network recomputes activations (torch.utils.checkpoint), and torch does not allow that for derivatives by "
     "chosen parameters: switch it off, a Hugging Face model's with model.gradient_checkpointing_disable()."
 )
+
+
+#: Number of columns of a datum that is never too many.
+MANY = 10_000
 
 
 @dataclass(frozen=True)
@@ -124,6 +128,8 @@ class Kind(ABC):
     """A curvature matrix as Σ_n Σ_v (J_nᵀ s_nv)(J_nᵀ s_nv)ᵀ for columns s_nv in output space."""
 
     name: ClassVar[str]
+    #: Columns of a datum up to which they are computed without a question.
+    limit: int = MANY
 
     @abstractmethod
     def columns(self, likelihood: Likelihood, f: Tensor, y: Tensor) -> Columns:
@@ -133,16 +139,32 @@ class Kind(ABC):
         """The approximate number of columns for this number of outputs."""
         return outputs
 
+    def fewer(self) -> str:
+        """A sentence on what to do where these are too many columns."""
+        return "Use curvature='fisher', or structure='approx_diag'."
+
 
 @dataclass(frozen=True)
 class GGN(Kind):
-    r"""The exact generalised Gauss–Newton matrix G = Σ_n J_nᵀ Λ_n J_n: as many columns as Λ has rank."""
+    r"""The exact generalised Gauss–Newton matrix G = Σ_n J_nᵀ Λ_n J_n: as many columns as Λ has rank.
+
+    Args:
+        limit: The number of columns of a datum from which a pass that would take very long is refused.
+    """
 
     name: ClassVar[str] = "ggn"
+    limit: int = field(default=MANY, metadata={"later": True})
 
     def columns(self, likelihood: Likelihood, f: Tensor, y: Tensor) -> Columns:
         """The columns of a root of Λ, position by position."""
         return Columns.local(likelihood, f, y)
+
+    def fewer(self) -> str:
+        """The kinds and structures without a column for each output, and the way to insist."""
+        return (
+            "Use curvature='fisher' (one for each datum), or structure='approx_diag' or 'low_rank', which need no "
+            "column for each output; to compute them all the same, pass curvature=osc.curvature.GGN(limit=10**9)."
+        )
 
 
 @dataclass(frozen=True)

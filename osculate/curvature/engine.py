@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.autograd.graph import get_gradient_edge
 
 from osculate.batches import require_finite
-from osculate.curvature.columns import Columns, Kind, pull
+from osculate.curvature.columns import MANY, Columns, Kind, pull
 from osculate.curvature.fallback import fallback_forms
 from osculate.curvature.forms import AnyForm, Dense, Form, Outer, Unit, concatenate
 from osculate.curvature.plan import BlockSpec, Plan
@@ -25,6 +25,14 @@ from osculate.inputs import Inputs, count, take
 from osculate.likelihoods import Likelihood
 from osculate.memory import DEFAULT_BUDGET, even_parts, give_back
 from osculate.parameters import Network
+
+#: Numbers in the columns of a pass that take about a minute of one core, and the factor of a GPU.
+LONG, FASTER = 5 * 10**9, 50
+#: What to do in place of a column for each output, in a prediction.
+FEWER = (
+    "Draw functions in place of columns (osc.predict(…, link='functions') or via='sampled', osc.sample_functions, "
+    "osc.functional_variance(…, diagonal=True, via='samples')), or take fewer inputs at once."
+)
 
 
 @dataclass(frozen=True)
@@ -91,9 +99,21 @@ class Observation:
             self.check(f, y[part])
             return self.kind.columns(self.likelihood, f, y[part])
 
-        plan = self.plan.for_structure(by_factors, row_size)
+        plan, expected = self.plan.for_structure(by_factors, row_size), self.kind.expected(self.plan.outputs)
+        self.require_few(len(y), plan)
         marks = self.likelihood.counted(y) is not None
-        yield from pieces(self.network, plan, x, columns, self.kind.expected(plan.outputs), self.memory, marks)
+        yield from pieces(self.network, plan, x, columns, expected, self.memory, marks, judged=True)
+
+    def require_few(self, data: int, plan: Plan | None = None) -> None:
+        """Raise ValueError if the columns of this number of data would take very long.
+
+        Args:
+            data: Number of data.
+            plan: The plan of a structure; None for that of factors alone.
+        """
+        plan = plan or self.plan.for_structure(by_factors=True)
+        expected = self.kind.expected(plan.outputs)
+        require_few(expected, data, plan, self.network.device, self.kind.fewer(), self.kind.limit)
 
     @torch.no_grad()
     def outputs(self) -> Float[Tensor, "N *C"]:
@@ -116,6 +136,7 @@ def pieces(
     expected: int,
     memory: int | None,
     marks: bool = False,
+    judged: bool = False,
 ) -> Iterator[Piece]:
     """The forms of a batch, in chunks of data and columns that fit into the memory.
 
@@ -127,14 +148,40 @@ def pieces(
         expected: Approximate number of columns.
         memory: Bytes that the temporaries may take; None for everything at once.
         marks: Mark the positions that some column depends on, see :class:`Outer`.
+        judged: True if the caller has judged the number of columns.
+
+    Raises:
+        ValueError: there are very many columns for these data.
 
     Cost: one forward pass and one backward pass for each column, without weight gradients; marks of columns in several
     chunks take one more.
     """
     for part in even_parts(count(x), plan.data_at_once(expected, memory, network.state_dtype.itemsize)):
-        yield from _pieces_of(network, plan, x, part, columns, memory, marks)
+        yield from _pieces_of(network, plan, x, part, columns, memory, marks, judged)
         if memory is not None and memory < DEFAULT_BUDGET:
             give_back()
+
+
+def require_few(columns: int, data: int, plan: Plan, device: torch.device, way_out: str, limit: int = MANY) -> None:
+    """Raise ValueError, before the work, if there are so many columns for these data that they would take very long.
+
+    Args:
+        columns: Number of columns of a datum.
+        data: Number of data.
+        plan: The plan, which knows how many numbers a column takes.
+        device: Device of the pass.
+        way_out: A sentence on what to do instead.
+        limit: Number of columns that is never too many.
+
+    Raises:
+        ValueError: there are more columns, and more than 5 · 10⁹ numbers in all, or 50 times as many on a GPU.
+    """
+    numbers = float(columns) * data * plan.floats
+    if columns > limit and numbers > LONG * (1 if device.type == "cpu" else FASTER):
+        raise ValueError(
+            f"{columns:,} backward passes for each of {data:,} data, with {numbers:.1e} numbers in all, would take "
+            f"very long. {way_out}"
+        )
 
 
 def _pieces_of(
@@ -145,9 +192,10 @@ def _pieces_of(
     columns: Callable[[Tensor, slice], Columns],
     memory: int | None,
     marks: bool,
+    judged: bool,
 ) -> Iterator[Piece]:
     """The forms of data that pass through the network together; the graph of their pass ends with this generator."""
-    x = take(x, part)
+    total, x = count(x), take(x, part)
     tape = record(network, x)
     plan.require_same_rows(tape.example(x))
     f = (tape.f if tape.graph else tape.f.detach()).to(network.state_dtype)
@@ -155,6 +203,8 @@ def _pieces_of(
     if every.identity and (unit := _last_layer(network, plan, tape)) is not None:
         yield Piece(f, True, True, every.group, {0: unit})
         return
+    if not judged:
+        require_few(every.count, total, plan, network.device, FEWER)
     step = plan.columns_at_once(len(f), memory, f.itemsize)
     step = every.count if step >= every.count else max(1, step // every.group) * every.group
     used: dict[int, Tensor] = {}

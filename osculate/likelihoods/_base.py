@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from osculate.linalg import spectrum
+from osculate.memory import require
 from osculate.randomness import drawn_on
 from osculate.settings import differences
 
@@ -112,6 +113,7 @@ class Likelihood(ABC):
         and positions at once. A likelihood with an indefinite observed Hessian returns the expected one (the Fisher
         information) and states this in its docstring.
         """
+        self.require_room(f)
         with torch.inference_mode(False), torch.enable_grad():
             leaf, total = self._leaf_and_total(f, y)
             (gradient,) = torch.autograd.grad(-total, leaf, create_graph=True)
@@ -122,6 +124,24 @@ class Likelihood(ABC):
                 for e in gradient.unbind(-1)
             ]
         return torch.stack(rows, -2)
+
+    def require_room(self, f: Float[Tensor, "N *C"], together: bool = False) -> None:
+        """Raise ValueError if the output Hessians do not fit into the memory.
+
+        Args:
+            f: Outputs.
+            together: True for one matrix over all outputs of a datum, False for a block at each position.
+
+        Raises:
+            ValueError: there are very many outputs.
+        """
+        size = prod(f.shape[1:]) if together else self.events(f)
+        require(
+            f.numel() * size * f.itemsize,
+            f.device,
+            f"the Hessians of {size:,} x {size:,} outputs of {len(f)} data",
+            "Use curvature='fisher' with a likelihood that can be sampled, or fewer data at once.",
+        )
 
     def local_diagonal(self, f: Float[Tensor, "N *C"], y: Tensor) -> Float[Tensor, "N T E"]:
         """The diagonals of :meth:`local_hessian`; by a closed form without forming the blocks, if there is one."""
@@ -174,6 +194,7 @@ class Likelihood(ABC):
 
     def hessian(self, f: Float[Tensor, "N *C"], y: Tensor) -> Float[Tensor, "N c c"]:
         """:meth:`local_hessian` as one matrix over all c outputs of a datum, of size N·c²; for few outputs."""
+        self.require_room(f, together=True)
         local = self.local_hessian(f, y)
         count = prod(f.shape[1:])
         numbers = torch.arange(count, device=f.device).reshape(1, *f.shape[1:])
@@ -184,6 +205,7 @@ class Likelihood(ABC):
 
     def root(self, f: Float[Tensor, "N *C"], y: Tensor) -> Float[Tensor, "V N *C"]:
         r"""Columns s_v with Σ_v s_v s_vᵀ = Λ_n: one for each position and local column; for few outputs."""
+        self.require_room(f, together=True)
         local = self.local_root(f, y)
         positions = local.shape[2]
         if positions == 1:

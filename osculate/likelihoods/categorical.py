@@ -133,6 +133,7 @@ class Categorical(Likelihood):
         )
 
     def local_hessian(self, f: Float[Tensor, "N *C"], y: Tensor) -> Float[Tensor, "N T E E"]:
+        self.require_room(f)
         p = self._kept(y, self.split(f).softmax(-1))
         return p.diag_embed() - p.unsqueeze(-1) * p.unsqueeze(-2)
 

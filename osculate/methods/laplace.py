@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from osculate import curvature as curvatures, structures
-from osculate.batches import Data, as_batches, fingerprint, number_of_batches, shuffles_unseeded
+from osculate.batches import Data, as_batches, fingerprint, is_pair, number_of_batches, shuffles_unseeded
 from osculate.curvature.columns import GGN, Kind
 from osculate.curvature.engine import Observation
 from osculate.curvature.plan import make_plan
@@ -151,6 +151,7 @@ def laplace(
             start = _restricted(start, subset, matrix, data, batches_of_fit, progress)
             batches_of_fit = _tracked(data, progress, f"{matrix.name} curvature of the subnetwork")
             require_room(start, matrix, memory)
+        matrix.require_few(start, len(data[1]) if is_pair(data) else len(first[1]) * (number_of_batches(data) or 1))
         titles = (
             f"{matrix.name} curvature, pass {number} of {matrix.passes}" for number in range(2, matrix.passes + 1)
         )

@@ -40,6 +40,10 @@ class Units(Kind):
         """The unit columns, treated like any others because they are summed over data."""
         return replace(Columns.units(f, 1), identity=False)
 
+    def fewer(self) -> str:
+        """The ways to choose a subnetwork without a column for each output."""
+        return "Choose the subnetwork by osc.Subnetwork(…, select='magnitude'), 'swag' or 'random'."
+
 
 @runtime_checkable
 class HasVariance(Protocol):

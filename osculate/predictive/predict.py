@@ -9,8 +9,9 @@ from torch.distributions import Distribution
 
 from osculate.batches import require_inputs
 from osculate.checks import require_generator, require_whole
-from osculate.inputs import Inputs, count, take
+from osculate.inputs import Inputs, count, moved, take
 from osculate.likelihoods import Likelihood, Link
+from osculate.memory import require
 from osculate.posteriors import Gaussian, Mixture, Posterior, Sampled, as_gaussian, as_posterior
 from osculate.posteriors.linearised import (
     all_outputs,
@@ -102,6 +103,7 @@ def predict(
                 f"link={FUNCTIONS!r} draws linearised functions input by input: it does not go with {what}. Leave one "
                 "of them out; for joint draws use osc.sample_functions."
             )
+        _require_room_for_mixture(posterior, x, samples)
         functions = linear_functions(as_gaussian(posterior, "linearised"), x, samples, generator, memory)
         return likelihood.mixture_of_parts(functions, noise)
     if isinstance(link, str):
@@ -111,6 +113,7 @@ def predict(
         assert isinstance(posterior, Gaussian)  # no other posterior has this way
         return _linearised(posterior, x, link, noise, joint, memory)
     if isinstance(posterior, Sampled) and via != "mode":
+        _require_room_for_mixture(posterior, x, samples)
         warn_if_far_worse(posterior)
         draws = sampled_networks(posterior, x, samples, generator, memory)
         return likelihood.mixture_of_parts((f.unsqueeze(0) for f in draws), noise)
@@ -183,6 +186,7 @@ def sample_functions(
     require_inputs(x)
     require_whole("samples", samples)
     require_generator(generator)
+    require_room_for_draws(posterior, x, samples, 2, "Draw fewer samples, or at fewer inputs at once.")
     if via == "linearised":
         return drawn_functions(posterior, x, samples, generator, memory)
     warn_if_far_worse(posterior)
@@ -226,23 +230,57 @@ def _linearised(
         require_room(q, rows * (rows + q.mean.numel()), "the rows and covariances of all inputs together", way_out)
         return likelihood.joint(*joint_covariance(q, x), noise=noise)
     if joint == "outputs":
+        outputs = q.fit.plan.outputs
+        require_room(
+            q,
+            2 * count(x) * outputs**2,  # the distribution holds their factors too
+            f"the covariances of {outputs:,} outputs for each of {count(x)} inputs, and their factors,",
+            "Leave joint out (the variance of each output), predict fewer inputs at once, or draw functions with "
+            "osc.sample_functions.",
+        )
         f, covariance = moments(q, x, all_outputs, memory)
         return likelihood.joint(f.reshape(len(f), -1), covariance.squeeze(1), noise=noise)
     if likelihood.needs_covariance(link):
-        size = count(x)
-        if not fits(q, size * q.fit.plan.outputs**2):  # too large if all outputs interacted: count those that do
-            with torch.no_grad():
-                first = q.network(take(x, slice(1)))
-            events = likelihood.events(first)
-            require_room(
-                q,
-                size * first.numel() * events,
-                f"the {events:,} x {events:,} covariances of interacting outputs at {first.numel() // events:,} "
-                f"positions of {size} inputs",
-                f"Integrate over draws of the function instead (link={FUNCTIONS!r}), use a link that needs variances "
-                "alone (link='probit'), or predict fewer inputs at once.",
-            )
-        f, covariance = moments(q, x, partial(interacting_outputs, likelihood), memory)
-        return likelihood.marginal(f, covariance, link, noise=noise)
+        return likelihood.marginal(*interacting_moments(q, x, memory), link, noise=noise)
     f, variance = moments(q, x, single_outputs, memory)
     return likelihood.marginal(f, variance.reshape(f.shape), link, noise=noise)
+
+
+def interacting_moments(q: Gaussian, x: Inputs, memory: str | int | None = None) -> tuple[Tensor, Tensor]:
+    """The mean of the function, and the covariances (N, T, E, E) of the outputs that interact in the likelihood.
+
+    Raises:
+        ValueError: the covariances do not fit into the free memory.
+    """
+    size = count(x)
+    if not fits(q, size * q.fit.plan.outputs**2):  # too large if all outputs interacted: count those that do
+        with torch.no_grad():
+            first = q.network(moved(take(x, slice(1)), q.network.device))
+        events = q.likelihood.events(first)
+        require_room(
+            q,
+            size * first.numel() * events,
+            f"the {events:,} x {events:,} covariances of interacting outputs at {first.numel() // events:,} "
+            f"positions of {size} inputs",
+            f"Integrate over draws of the function instead (link={FUNCTIONS!r}), use a link that needs variances "
+            "alone (link='probit'), or predict fewer inputs at once.",
+        )
+    return moments(q, x, partial(interacting_outputs, q.likelihood), memory)
+
+
+def _require_room_for_mixture(q: Posterior, x: Inputs, samples: int) -> None:
+    """Raise ValueError if a predictive that keeps all draws of the function does not fit into the memory."""
+    if type(q.likelihood).mixture_of_parts is Likelihood.mixture_of_parts:  # others add them up as they come
+        require_room_for_draws(q, x, samples, 5, "Take fewer of them (samples=…), or predict fewer inputs at once.")
+
+
+def require_room_for_draws(q: Posterior, x: Inputs, samples: int, copies: int, way_out: str) -> None:
+    """Raise ValueError if the function values of all draws together do not fit into the memory."""
+    with torch.no_grad():
+        first = q.network(moved(take(x, slice(1)), q.network.device))
+    require(
+        copies * samples * count(x) * first.numel() * first.itemsize,
+        q.network.device,
+        f"{samples:,} draws of the {first.numel():,} outputs of {count(x):,} inputs",
+        way_out,
+    )

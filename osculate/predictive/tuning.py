@@ -15,6 +15,7 @@ from torch.distributions import Categorical as CategoricalDistribution, Distribu
 from torch.utils._pytree import tree_leaves
 
 from osculate.batches import Data, as_batches
+from osculate.curvature.engine import require_few
 from osculate.inputs import Inputs
 from osculate.likelihoods import (
     Bernoulli,
@@ -38,6 +39,11 @@ from osculate.predictive.predict import choose_link
 from osculate.progress import track
 from osculate.registry import lookup
 
+#: What to do where a column for each output takes too long.
+WITHOUT_COLUMNS = (
+    "Tuning needs the variance of every output: leave it out and predict with via='sampled' or link='functions', or "
+    "scale the network's logits alone, with osc.methods.TemperatureScaling."
+)
 #: A loss of each datum, lower is better.
 Loss = Callable[[Distribution, Tensor], Float[Tensor, " N"]]
 #: Projected validation data are kept up to this multiple of the memory of a pass, and recomputed beyond it.
@@ -265,6 +271,9 @@ def tune(
             f"the prior {q.prior!r} is given, and tuning would change it. For another weight of the earlier data "
             "compare q.replace(prior=q.prior.with_precision(weight)) on held-out data."
         )
+    plan = q.fit.plan
+    if len(plan.blocks) > 1:  # a last layer alone has its columns in closed form
+        require_few(plan.outputs, 1, plan, q.network.device, WITHOUT_COLUMNS)
     if isinstance(metric, str):
         by_name = lookup("metric", metric, METRICS)
         loss: Loss = lambda predictive, y: by_name(predictive, y, q.likelihood.counted(y))  # noqa: E731

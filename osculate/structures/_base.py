@@ -18,6 +18,7 @@ from osculate.curvature.engine import Observation, Piece
 from osculate.curvature.forms import AnyForm, Dense, Unit
 from osculate.curvature.plan import BlockSpec
 from osculate.inputs import Inputs
+from osculate.memory import require
 from osculate.parameters import ParameterSpace
 from osculate.priors import Prior
 from osculate.randomness import drawn_on
@@ -348,6 +349,8 @@ class Structure(ABC):
     by_factors: ClassVar[bool] = False
     #: True if one backward pass of the squared chain rule gives the whole state.
     by_squares: ClassVar[bool] = False
+    #: True if it needs no column for each output.
+    by_products: ClassVar[bool] = False
     #: True if averages of its states are states, so that a running average can be kept during training.
     averages: ClassVar[bool] = False
     #: True if one matrix holds all parameters, so that it couples layers.
@@ -358,6 +361,8 @@ class Structure(ABC):
     precision_class: ClassVar[type[PosteriorPrecision]] = PosteriorPrecision
     #: True if its sums over data are plain tensors, which a checkpoint can hold.
     resumes: ClassVar[bool] = True
+    #: What to do where its matrices do not fit into the memory.
+    smaller: ClassVar[str] = "Use structure='diag',"
     #: The reason why a file cannot hold a posterior with this structure; empty if it can.
     unstorable: ClassVar[str] = ""
 
@@ -389,8 +394,31 @@ class Structure(ABC):
                 f"{do} 'kron', 'diag', 'full' or 'low_rank', or without checkpoint."
             )
 
+    def bytes_needed(self, specs: tuple[BlockSpec, ...], itemsize: int) -> int:
+        """Bytes of the state and of what a posterior factorises of it; by default as for a diagonal."""
+        return itemsize * sum(spec.size for spec in specs)
+
     def require_room(self, specs: tuple[BlockSpec, ...], dtype: torch.dtype, device: torch.device) -> None:
         """Raise ValueError, with alternatives, if these are too many parameters for the structure."""
+        worst = max(specs, key=lambda spec: spec.size)
+        require(
+            self.bytes_needed(specs, dtype.itemsize),
+            device,
+            f"the matrices of structure={self.name!r} (its largest layer, {', '.join(worst.names)}, has parameters of "
+            f"shape {' x '.join(f'{size:,}' for size in worst.positions.shape)})",
+            f"{self.smaller} or track fewer parameters with subset (names of layers).",
+        )
+
+    def require_few(self, start: Observation, data: int) -> None:
+        """Raise ValueError if the columns of all data would take very long.
+
+        Args:
+            start: The first batch.
+            data: Number of data of a pass.
+        """
+        if not self.by_products and not isinstance(start.kind, Hessian):
+            self.require_room(start.plan.specs, start.network.state_dtype, start.network.device)
+            start.require_few(data)
 
     def zero(
         self, specs: tuple[BlockSpec, ...], space: ParameterSpace, dtype: torch.dtype, device: torch.device

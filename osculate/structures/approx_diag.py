@@ -44,6 +44,7 @@ class ApproxDiag(Diag):
 
     name: ClassVar[str] = "approx_diag"
     by_squares: ClassVar[bool] = True
+    by_products: ClassVar[bool] = True
 
     def diagonal(self, observation: Observation) -> Float[Tensor, " P"]:
         """One forward and one backward pass for each part of the batch that fits into the memory."""

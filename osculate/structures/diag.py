@@ -21,6 +21,7 @@ class Diag(Structure):
     entrywise: ClassVar[bool] = True
     by_factors: ClassVar[bool] = True
     averages: ClassVar[bool] = True
+    smaller: ClassVar[str] = "Use subset='last_layer',"
 
     def diagonal(self, observation: Observation) -> Float[Tensor, " P"]:
         """The diagonal of one batch, in the order of θ."""

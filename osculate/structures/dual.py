@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from osculate.curvature.columns import GGN, Directions
+from osculate.curvature.columns import GGN, Directions, Hessian
 from osculate.curvature.engine import Observation, Piece
 from osculate.curvature.plan import BlockSpec
 from osculate.inputs import take
@@ -159,6 +159,8 @@ class Dual(Structure):
             block.add_projected(*curvature.by_block(piece.forms))
 
         observation = self._columns(observation)
+        if not pass_index:
+            self.require_few(observation, len(observation.y))
         if pass_index or block.draw is None:
             return outputs_of(observation.pieces(), project if pass_index else keep)
         o = observation
@@ -170,19 +172,35 @@ class Dual(Structure):
             outputs_of(replace(o, batch=(take(o.x, rows), o.y[rows])).pieces(), keep)
         return f
 
+    def require_few(self, start: Observation, data: int) -> None:
+        """Raise ValueError, before any row is computed, if they are certainly too many."""
+        if isinstance(start.kind, Hessian):
+            return
+        plan, network, data = start.plan, start.network, min(data, self.points or data)
+        kind = start.kind if self.basis is None else Directions(self.basis)
+        rows = data * -(-kind.expected(plan.outputs) // 2)  # two classes have one column
+        least = sum(s.positions.numel() // (s.positions.shape[-1] if s.positions.ndim == 3 else 1) for s in plan.specs)
+        parameters = sum(spec.size for spec in plan.specs)
+        self._require(data, rows, float(rows) * least * network.state_dtype.itemsize, parameters, network.device)
+
     def _require_memory(self, block: DualBlock) -> None:
-        """Raise ValueError if rows or their products exceed the free memory or the limit."""
+        """Raise ValueError if the rows so far or their products are too many."""
         data, rows = sum(n for _, n in block.sizes), sum(v * n for v, n in block.sizes)
         latest = [value for each in block.rows for value in each.packs[-1].values()]
         held = sum(float(value.numel() * value.itemsize) for value in latest) * data / block.sizes[-1][1]
-        size = rows if self.passes > 1 else min(rows, len(block.positions))
-        products, available = 8.0 * MATRICES * size**2, float(free(block.positions.device))
+        self._require(data, rows, held, len(block.positions), block.positions.device)
+
+    def _require(self, data: int, rows: int, held: float, parameters: int, device: torch.device) -> None:
+        """Raise ValueError if rows or their products exceed the free memory or the limit."""
+        size = rows if self.passes > 1 else min(rows, parameters)
+        products, available = 8.0 * MATRICES * size**2, float(free(device))
         if size > self.limit or held + products > available:
             most = min(self.limit, int((available / 8 / MATRICES) ** 0.5))
+            fewer = most * data // rows // 2
+            points = f"Use a subset of the data, with osc.structures.Dual(points={fewer}), or use" if fewer else "Use"
             raise ValueError(
-                f"structure='dual' keeps {rows:,} rows for the first {data:,} data, which take {readable(held)}, and "
-                f"{readable(products)} for their products; {readable(available)} are free, and the limit is "
-                f"{self.limit:,} rows. Use a subset of the data, with "
-                f"osc.structures.Dual(points={max(1, most * data // rows // 2)}), or use structure='low_rank', 'kron', "
-                "or curvature='fisher' (one row a datum)."
+                f"structure='dual' keeps at least {rows:,} rows for the first {data:,} data, which take "
+                f"{readable(held)}, and {readable(products)} for their products; {readable(available)} are free, and "
+                f"the limit is {self.limit:,} rows. {points} structure='low_rank', 'kron', or curvature='fisher' (one "
+                "row a datum)."
             )

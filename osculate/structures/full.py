@@ -37,7 +37,8 @@ class Full(Structure):
             raise ValueError(
                 f"structure='full' on {size:,} parameters needs about {gigabytes:,.0f} GB of memory and "
                 f"{size**3 / 3e12:,.0f} teraflops for each factorisation (limit: {self.limit:,} parameters). "
-                "Use structure='kron' (the default) or 'diag', or subset='last_layer'; to fit it all the same, pass "
+                "Use structure='kron' (the default) or 'diag' (with curvature='fisher' for very many outputs), or "
+                "subset='last_layer'; to fit it all the same, pass "
                 f"structure=osc.structures.Full(limit={size})."
             )
 
@@ -68,6 +69,6 @@ class BlockDiagonal(Structure):
             raise ValueError(
                 f"structure='block' needs about {readable(bytes_needed)}; its largest block, {', '.join(worst.names)}, "
                 f"has {worst.size:,} parameters (limit: {self.limit:,}), and {readable(free(device))} are free. Use "
-                f"structure='kron' or 'diag', or a subset; to raise the limit, pass "
-                f"structure=osc.structures.BlockDiagonal(limit={worst.size})."
+                f"structure='kron' or 'diag' (with curvature='fisher' for very many outputs), or a subset; to raise "
+                f"the limit, pass structure=osc.structures.BlockDiagonal(limit={worst.size})."
             )

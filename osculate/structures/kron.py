@@ -12,6 +12,9 @@ from osculate.registry import choose
 from osculate.structures._base import Curvature, Structure, outputs_of
 from osculate.structures.blocks import Block, DenseBlock, DiagonalBlock, KroneckerBlock, LookupBlock
 
+#: Bytes for each entry of a matrix while it is decomposed: itself, eigenvectors and work space in double precision.
+DECOMPOSITION = 32
+
 
 @dataclass(frozen=True)
 class Kron(Structure):
@@ -34,6 +37,10 @@ class Kron(Structure):
     """
 
     name: ClassVar[str] = "kron"
+    smaller: ClassVar[str] = (
+        "A factor grows with the square of a layer's outputs: use structure='diag' with curvature='fisher' (one "
+        "backward pass a datum in place of one for each output),"
+    )
     averages: ClassVar[bool] = True
     by_factors: ClassVar[bool] = True
     dense_limit: int = 1024
@@ -41,6 +48,17 @@ class Kron(Structure):
 
     def __post_init__(self) -> None:
         choose("sharing", self.sharing, KroneckerBlock.sharing)
+
+    def bytes_needed(self, specs: tuple[BlockSpec, ...], itemsize: int) -> int:
+        """Both factors of each layer with their eigenvectors, and the decomposition of the largest."""
+        state, largest = super().bytes_needed(specs, itemsize), 0
+        for spec in specs:
+            if spec.kind in ("outer", "lookup"):
+                groups, outputs, inputs = spec.positions.shape
+                squares = [outputs**2] + [inputs**2] * (spec.kind == "outer")
+                state += 2 * itemsize * groups * sum(squares)
+                largest = max(largest, groups * max(squares))
+        return state + DECOMPOSITION * largest
 
     def block(self, spec: BlockSpec, dtype: torch.dtype, device: torch.device) -> Block:
         """A Kronecker-factored block if the form has factors."""

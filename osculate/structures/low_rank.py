@@ -45,7 +45,9 @@ class LowRank(Structure):
 
     name: ClassVar[str] = "low_rank"
     joint: ClassVar[bool] = True
+    by_products: ClassVar[bool] = True
     takes_correlations: ClassVar[bool] = True
+    smaller: ClassVar[str] = "Take a smaller rank, osc.structures.LowRank(rank=…), use structure='diag',"
     rank: int = 100
     oversampling: int = 20
     seed: int = 0
@@ -56,6 +58,10 @@ class LowRank(Structure):
                 f"LowRank needs a positive rank and an oversampling of at least 0, got rank={self.rank}, "
                 f"oversampling={self.oversampling}."
             )
+
+    def bytes_needed(self, specs: tuple[BlockSpec, ...], itemsize: int) -> int:
+        """Test vectors, their products and eigenvectors."""
+        return 3 * (self.rank + self.oversampling) * super().bytes_needed(specs, itemsize)
 
     def block(self, spec: BlockSpec, dtype: torch.dtype, device: torch.device) -> Block:
         """One sketch of the whole matrix."""

@@ -92,7 +92,9 @@ class MatrixFree(Structure):
 
     name: ClassVar[str] = "matrix_free"
     joint: ClassVar[bool] = True
+    by_products: ClassVar[bool] = True
     takes_correlations: ClassVar[bool] = True
+    smaller: ClassVar[str] = "Take a smaller rank, osc.structures.MatrixFree(rank=…), use structure='diag',"
     resumes: ClassVar[bool] = False
     precision_class: ClassVar[type[PosteriorPrecision]] = EstimatedPrecision
     unstorable: ClassVar[str] = (
@@ -114,6 +116,10 @@ class MatrixFree(Structure):
         for field in ("tolerance", "max_products", "probes", "rank"):
             if (value := getattr(self, field)) is not None and not value > 0:
                 raise ValueError(f"MatrixFree needs a positive {field}, got {value}.")
+
+    def bytes_needed(self, specs: tuple[BlockSpec, ...], itemsize: int) -> int:
+        """Test vectors, their products and eigenvectors."""
+        return 3 * (self.rank + self.rank // OVERSAMPLING) * super().bytes_needed(specs, itemsize)
 
     def block(self, spec: BlockSpec, dtype: torch.dtype, device: torch.device) -> blocks.Block:
         """An empty list of batches, and the sketch of a preconditioner."""

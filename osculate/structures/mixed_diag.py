@@ -69,6 +69,7 @@ class MixedDiag(Diag):
 
     name: ClassVar[str] = "mixed_diag"
     entrywise: ClassVar[bool] = False
+    by_products: ClassVar[bool] = True
     bottleneck: str | None = None
     decoder: str = "squared"
     samples: int = 10

@@ -1,22 +1,26 @@
 """The uncertainty of predictions and its parts: one number for each input, with gradients by the inputs."""
 
-from functools import partial
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.distributions import Distribution
 
+from osculate.curvature.columns import MANY
 from osculate.inputs import Inputs, count
 from osculate.likelihoods.quadrature import normal_points
 from osculate.linalg.psd import root
-from osculate.posteriors import Gaussian, Sampled, as_posterior
-from osculate.posteriors.linearised import interacting_outputs, moments
+from osculate.posteriors import Gaussian, Posterior, Sampled, as_posterior
 from osculate.predictive import functional_variance, predict, sample_functions
+from osculate.predictive.predict import choose_link, interacting_moments, require_room_for_draws
+from osculate.predictive.variance import functional_mean
 from osculate.tasks._predictions import in_closed_form
 
 #: Draws of the function by default, as many as the default link of classes has.
 SAMPLES = 256
+#: Copies of all draws that an entropy of them takes.
+COPIES = 8
 
 
 def function_draws(
@@ -24,16 +28,32 @@ def function_draws(
 ) -> Float[Tensor, "S N *C"]:
     """Function values at each input: a fixed quasi-random set for a Gaussian posterior, draws for any other.
 
-    The set has the covariances of those outputs of an input that interact in the likelihood, and no others.
+    The set has the covariances of those outputs of an input that interact in the likelihood, and no others. Where a
+    datum has more than 10,000 outputs, draws stand for it.
     """
     posterior = as_posterior(q)
-    if not isinstance(posterior, Gaussian):
+    if not isinstance(posterior, Gaussian) or _many(posterior):
+        require_room_for_draws(posterior, x, samples, COPIES, "Take fewer (samples=…), or fewer inputs (batch_size=…).")
         return sample_functions(posterior, x, samples, generator=generator)
     likelihood = posterior.likelihood
-    mean, covariance = moments(posterior, x, partial(interacting_outputs, likelihood))
+    mean, covariance = interacting_moments(posterior, x)
     white = normal_points(samples, covariance.shape[-1]).to(mean)
     around = torch.einsum("ntef,sf->snte", root(covariance), white)
     return likelihood.merge(likelihood.split(mean) + around, mean.shape)
+
+
+def _many(posterior: Posterior) -> TypeGuard[Gaussian]:
+    """True if a datum has so many outputs that draws stand for a column for each."""
+    return isinstance(posterior, Gaussian) and posterior.fit.plan.outputs > MANY
+
+
+def _predictive(q: Any, x: Inputs, samples: int, generator: torch.Generator | None) -> Distribution:
+    """The predictive of each output, its variance from draws where there are very many."""
+    posterior = as_posterior(q)
+    if not _many(posterior) or not posterior.likelihood.quadratic:
+        return predict(q, x, samples=samples, generator=generator)
+    spread = functional_variance(posterior, x, diagonal=True, via="samples", samples=samples, generator=generator)
+    return posterior.likelihood.marginal(functional_mean(posterior, x), spread, choose_link(posterior.likelihood, None))
 
 
 def entropies(
@@ -51,7 +71,7 @@ def entropies(
         each = likelihood.distribution(f.flatten(0, 1)).entropy()
         total, expected = likelihood.mixture(f).entropy(), each.reshape(*f.shape[:2], -1).mean(0)
     else:
-        predictive = predict(q, x, samples=samples, generator=generator)
+        predictive = _predictive(q, x, samples, generator)
         closed = in_closed_form(predictive.entropy) if likelihood.quadratic else None
         if closed is None:
             raise _without_entropy(q)
@@ -64,7 +84,7 @@ def entropy(q: Any, x: Inputs, samples: int = SAMPLES, generator: torch.Generato
     posterior = as_posterior(q)
     if isinstance(posterior, Sampled) and posterior.likelihood.saturates:
         return entropies(q, x, samples, generator)[0]
-    found = in_closed_form(predict(q, x, samples=samples, generator=generator).entropy)
+    found = in_closed_form(_predictive(q, x, samples, generator).entropy)
     if found is None:
         raise _without_entropy(q)
     return found.reshape(count(x), -1).sum(1)
@@ -88,10 +108,16 @@ def expected_entropy(
 def variance(
     q: Any, x: Inputs, samples: int = SAMPLES, generator: torch.Generator | None = None
 ) -> Float[Tensor, " N"]:
-    """Trace of the covariance of f(x): exact for Gaussian posteriors and their mixtures, from draws for others."""
+    """Trace of the covariance of f(x): exact for Gaussian posteriors and their mixtures, from draws for others.
+
+    It is from draws too where a datum has more than 10,000 outputs.
+    """
     posterior = as_posterior(q)
     if "linearised" in posterior.ways or not isinstance(posterior, Sampled):
-        return functional_variance(posterior, x, diagonal=True).flatten(1).sum(1)
+        options: dict[str, Any] = {}
+        if _many(posterior):
+            options = {"via": "samples", "samples": samples, "generator": generator}
+        return functional_variance(posterior, x, diagonal=True, **options).flatten(1).sum(1)
     return function_draws(q, x, samples, generator).var(0).flatten(1).sum(1)
 
 

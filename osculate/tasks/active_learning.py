@@ -16,6 +16,7 @@ from osculate.checks import require_generator, require_whole
 from osculate.inputs import Inputs, concatenate, count, moved, take
 from osculate.likelihoods import Likelihood
 from osculate.linalg import cholesky, eigh
+from osculate.memory import require
 from osculate.posteriors import Gaussian, as_gaussian, as_posterior
 from osculate.posteriors.functions import function_posterior
 from osculate.progress import track
@@ -133,6 +134,15 @@ def acquire(
     if score in JOINT:
         q = as_gaussian(q, f"acquire(score={score!r})")
     size = _size(pool)
+    if score in JOINT:
+        inputs = min(size, max(candidates, count)) + (min(size, candidates) if score == "reduction" else 0)
+        outputs = q.fit.plan.outputs
+        require(
+            4 * 8 * (inputs * outputs) ** 2,
+            q.network.device,
+            f"the joint covariances of {outputs:,} outputs at {inputs:,} inputs",
+            "Take fewer candidates, or score='bald', which needs none.",
+        )
     most = size if among is None else min(among, size)
     if count > most:
         raise ValueError(

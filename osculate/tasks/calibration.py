@@ -10,10 +10,13 @@ from torch import Tensor
 from torch.distributions import Bernoulli, Categorical, Distribution
 
 from osculate import metrics
-from osculate.batches import Data
+from osculate.batches import Data, number_of_batches
+from osculate.memory import require
 from osculate.posteriors import as_posterior
 from osculate.tasks._predictions import in_closed_form, predictions
 
+#: Copies of all predictions that are held while they are joined and scored.
+COPIES = 6
 #: Levels of the central intervals whose coverage is measured.
 LEVELS = (0.5, 0.9, 0.95)
 
@@ -136,6 +139,15 @@ def columns(
         else:
             discrete = False
             pieces.append(_numbers(predictive, y))
+        if len(pieces) == 1:
+            whole = sum(part.nbytes for part in pieces[0]) * (number_of_batches(data, batch_size) or 1)
+            numbers = sum(part.shape[1:].numel() for part in pieces[0])
+            require(
+                COPIES * whole,
+                torch.device("cpu"),
+                f"the predictions of all data ({numbers:,} numbers for each target) and their scores",
+                "Score fewer data.",
+            )
     return discrete, [torch.cat(part) for part in zip(*pieces, strict=True)]
 
 
