@@ -80,6 +80,8 @@ def test_the_default_is_refused_with_a_way_out_that_works(task: str) -> None:
 def test_columns_for_all_outputs_are_counted_beforehand() -> None:
     with pytest.raises(ValueError, match=says("100,000 backward passes", "32 data", "'fisher'", "GGN(limit=")):
         fit("regression", "diag", "ggn")
+    with pytest.raises(ValueError, match=says("100,000 backward passes", "32 data")):  # of a small part of the network
+        fit("regression", "kron", "ggn", subset=["0"])
     model, likelihood, (x, y) = problem("regression")
     loader = [(x[n : n + 1], y[n : n + 1]) for n in range(len(x))]  # one datum would be possible, and not all of them
     with pytest.raises(ValueError, match=says("100,000 backward passes", "32 data")):
