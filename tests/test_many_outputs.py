@@ -80,6 +80,8 @@ def test_the_default_is_refused_with_a_way_out_that_works(task: str) -> None:
 def test_columns_for_all_outputs_are_counted_beforehand() -> None:
     with pytest.raises(ValueError, match=says("100,000 backward passes", "32 data", "'fisher'", "GGN(limit=")):
         fit("regression", "diag", "ggn")
+    with pytest.raises(ValueError, match=says("100,000 backward passes", "32 data")):  # of a small part of the network
+        fit("regression", "kron", "ggn", subset=["0"])
     model, likelihood, (x, y) = problem("regression")
     loader = [(x[n : n + 1], y[n : n + 1]) for n in range(len(x))]  # one datum would be possible, and not all of them
     with pytest.raises(ValueError, match=says("100,000 backward passes", "32 data")):
@@ -133,7 +135,6 @@ USES: dict[str, tuple[Callable[[Any, Tensor], Any], bool]] = {
     "calibration of the mode": (lambda q, x: osc.tasks.calibration(q, q.data, via="mode"), True),
     "information": (lambda q, x: osc.tasks.acquire(q, x, 2, "bald", samples=5), True),
     "entropy": (lambda q, x: osc.tasks.acquire(q, x, 2, "entropy", samples=5), True),
-    "very many draws for it": (lambda q, x: osc.tasks.acquire(q, x, 2, "bald", samples=10**6), False),
     "batch of labels": (lambda q, x: osc.tasks.acquire(q, x, 2, "batch"), False),
     "sensitivity": (lambda q, x: osc.tasks.sensitivity(q, x[:1], "variance", steps=2, samples=2), True),
 }
@@ -147,6 +148,14 @@ def test_every_use_of_a_posterior_is_served_or_refused(use: str, task: str) -> N
     q = fit(task, "diag", size=4)
     found = served_or_refused(lambda: function(q, q.data[0]))
     assert (found is not None) == served
+
+
+def test_draws_that_do_not_fit_are_refused_in_words_of_the_task() -> None:
+    q = fit("classification", "diag", size=4)
+    with pytest.raises(ValueError, match=says("1,000,000 draws", "100,000 outputs", "GB", "samples=…", "batch_size=…")):
+        osc.tasks.acquire(q, q.data[0], 2, "bald", samples=10**6)
+    with pytest.raises(ValueError, match=says("100,000 backward passes", "Tuning", "'sampled'", "TemperatureScaling")):
+        osc.tune(q, q.data)
 
 
 def test_a_likelihood_without_a_closed_form_builds_no_matrix_of_all_outputs() -> None:

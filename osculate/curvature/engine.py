@@ -27,7 +27,7 @@ from osculate.memory import DEFAULT_BUDGET, even_parts, give_back
 from osculate.parameters import Network
 
 #: Numbers in the columns of a pass that take about a minute of one core, and the factor of a GPU.
-LONG, FASTER = 5 * 10**9, 50
+LONG, FASTER = 10**10, 50
 #: What to do in place of a column for each output, in a prediction.
 FEWER = (
     "Draw functions in place of columns (osc.predict(…, link='functions') or via='sampled', osc.sample_functions, "
@@ -174,9 +174,9 @@ def require_few(columns: int, data: int, plan: Plan, device: torch.device, way_o
         limit: Number of columns that is never too many.
 
     Raises:
-        ValueError: there are more columns, and more than 5 · 10⁹ numbers in all, or 50 times as many on a GPU.
+        ValueError: there are more columns, and more than 10¹⁰ numbers in all, or 50 times as many on a GPU.
     """
-    numbers = float(columns) * data * plan.floats
+    numbers = float(columns) * data * (plan.outputs + plan.floats)
     if columns > limit and numbers > LONG * (1 if device.type == "cpu" else FASTER):
         raise ValueError(
             f"{columns:,} backward passes for each of {data:,} data, with {numbers:.1e} numbers in all, would take "
