@@ -19,7 +19,7 @@ import torch
 
 import osculate as osc
 from benchmarks.networks import Setting, setting
-from osculate.memory import give_back
+from osculate.memory import give_back, sparing
 
 #: Structures that are measured, and the data of a batch.
 STRUCTURES, POINTS = ("kron", "diag"), 1000
@@ -47,7 +47,9 @@ def _measured(network: str, budget: str, points: int) -> dict[str, int]:
         _predicted(_fitted(data, structure, 8, budget), data, 8, budget)  # what a first call allocates for good
         found[f"{structure} fit"] = _rise(lambda s=structure: _fitted(data, s, points, budget))
         q = _fitted(data, structure, points, budget)
+        found[f"{structure} refine"] = _rise(lambda q=q: osc.refine(q))
         found[f"{structure} predict"] = _rise(lambda q=q: _predicted(q, data, points, budget))
+        found[f"{structure} functions"] = _rise(lambda q=q: osc.sample_functions(q, data.x[:points], 20, memory=budget))
     return found
 
 
@@ -71,7 +73,8 @@ def _anonymous() -> int:
 def _rise(work: Callable[[], object]) -> int:
     """The largest anonymous memory while ``work`` runs, above that before it."""
     gc.collect()
-    give_back()
+    with sparing(1):
+        give_back()
     base, over, seen = _anonymous(), threading.Event(), [0]
 
     def look() -> None:
@@ -80,11 +83,13 @@ def _rise(work: Callable[[], object]) -> int:
 
     thread = threading.Thread(target=look)
     thread.start()
-    result = work()
-    seen[0] = max(seen[0], _anonymous() - base)
-    over.set()
-    thread.join()
-    del result
+    try:
+        result = work()
+        seen[0] = max(seen[0], _anonymous() - base)
+        del result
+    finally:
+        over.set()
+        thread.join()
     return seen[0]
 
 

@@ -2,9 +2,12 @@
 
 import ctypes
 import mmap
+import os
 import re
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import lru_cache
 from pathlib import Path
 
@@ -56,18 +59,27 @@ def budget(memory: str | int | None, device: torch.device, wanted: int = 0) -> i
 def free(device: torch.device) -> int:
     """Bytes that are free on a device, within the limits of a container and of the process.
 
-    1 GiB where the system does not report it.
+    Half of the memory of the machine where the system does not report what is free.
     """
-    if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0]
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-    except OSError:
-        return 4 * DEFAULT_BUDGET
-    kilobytes = next((line.split()[1] for line in lines if line.startswith("MemAvailable")), None)
-    available = 4 * DEFAULT_BUDGET if kilobytes is None else 1024 * int(kilobytes)
+    if device.type == "cuda":  # torch keeps what is freed, for the next tensors
+        kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return torch.cuda.mem_get_info(device)[0] + kept
+    available = _unused(Path("/proc/meminfo"))
     limits = [*_container(CGROUPS), *_address_space(PROCESS)]
     return min([available, *(max(0, limit - used) for limit, used in limits)])
+
+
+def _unused(report: Path) -> int:
+    """What the system reports as available; where it does not, half of the machine's memory, or 1 GiB."""
+    try:
+        lines = report.read_text().splitlines()
+        return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable"))
+    except (OSError, StopIteration):
+        pass
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+    except (AttributeError, OSError, ValueError):  # Windows
+        return 4 * DEFAULT_BUDGET
 
 
 def require(needed: float | int, device: torch.device, what: str, way_out: str) -> None:
@@ -127,13 +139,28 @@ def even_parts(size: int, largest: int) -> list[slice]:
     return [slice(start, min(size, start + step)) for start in range(0, size, step)]
 
 
+#: True within :func:`sparing`.
+_SPARING: ContextVar[bool] = ContextVar("sparing", default=False)
+
+
+@contextmanager
+def sparing(memory: str | int | None) -> Iterator[None]:
+    """Let :func:`give_back` act in this context, where less than the default was asked for."""
+    asked = memory is not None and budget(memory, torch.device("cpu")) < DEFAULT_BUDGET
+    token = _SPARING.set(_SPARING.get() or asked)
+    try:
+        yield
+    finally:
+        _SPARING.reset(token)
+
+
 def give_back() -> None:
-    """Return freed memory to the system, where the C library is glibc.
+    """Return freed memory to the system under a small budget, where the C library is glibc.
 
     It keeps what is freed for new temporaries; those that do not fit into the gaps come on top, up to twice what is
-    used.
+    used. Returning it takes up to a tenth of a second.
     """
-    if (trim := _trim()) is not None:
+    if _SPARING.get() and (trim := _trim()) is not None:
         trim(0)
 
 
@@ -141,7 +168,9 @@ def give_back() -> None:
 def _trim() -> Callable[[int], int] | None:
     """glibc's ``malloc_trim``."""
     try:
-        return ctypes.CDLL(None).malloc_trim
+        trim = ctypes.CDLL(None).malloc_trim
+        trim.argtypes = [ctypes.c_size_t]
+        return trim
     except (AttributeError, OSError, TypeError):  # another C library
         return None
 

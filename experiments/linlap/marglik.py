@@ -190,20 +190,19 @@ def log_likelihoods(model: nn.Module, part: tuple[Tensor, Tensor]) -> Float[Tens
 )
 def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Findings:
     """Measure the rows of the table, and the training from several initial precisions."""
-    start, absent, table = settings.starts, [], Table()
+    start, table = settings.starts, Table()
     one = Settings(rows=(start.row,), train_size=start.train_size, epochs=start.epochs, every=start.every)
     starts = from_starts(Task.of(start.row, one, seeds[0], share=1.0), settings, runner)
     repeated = [name for name in settings.rows if settings.all_seeds or ROWS[name].network == "mlp"]
     todo = [(name, seed) for name in settings.rows for seed in (seeds if name in repeated else seeds[:1])]
+    absent = [name for name in dict.fromkeys(name for name, _ in todo) if not is_there(name, settings)]
+    todo = [(name, seed) for name, seed in todo if name not in absent]
     for (name, _), found in zip(todo, runner.each("rows of the table", todo, partial(row_of, settings)), strict=True):
-        if found is None:
-            absent.append(name)
-        else:
-            table.add(name, found)
+        table.add(name, found)
     columns = [f"{way}: {what}" for way in (CV, ML) for what in (ACCURACY, LOG_LIKELIHOOD)]
     theirs = printed(columns, {name: row.printed for name, row in ROWS.items()})
     numbers = (*table.numbers(printed=theirs), *numbers_of_starts(starts))
-    return Findings(numbers, claims(table, starts), {"starts": starts, "absent": list(dict.fromkeys(absent))})
+    return Findings(numbers, claims(table, starts), {"starts": starts, "absent": absent})
 
 
 def compared(task: Task, grid: Sequence[float]) -> dict[str, float]:
@@ -224,13 +223,18 @@ def compared(task: Task, grid: Sequence[float]) -> dict[str, float]:
     return found | {GAIN: float(gain.mean()), ERROR: float(gain.std() / len(gain) ** 0.5)}
 
 
-def row_of(settings: Settings, name: str, seed: int) -> dict[str, float] | None:
-    """Return the numbers of a row; None without its data."""
+def is_there(name: str, settings: Settings) -> bool:
+    """True if the data of a row are."""
     try:
-        task = Task.of(name, settings, seed)
+        Task.of(name, settings, 0)
     except FileNotFoundError:
-        return None
-    return compared(task, settings.grid)
+        return False
+    return True
+
+
+def row_of(settings: Settings, name: str, seed: int) -> dict[str, float]:
+    """Return the numbers of a row."""
+    return compared(Task.of(name, settings, seed), settings.grid)
 
 
 def from_starts(task: Task, settings: Settings, runner: Runner) -> dict[str, Any]:

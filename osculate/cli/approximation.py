@@ -9,13 +9,13 @@ from osculate import curvature as curvatures, structures
 from osculate.autoencoders import LaplacianAutoencoder
 from osculate.cli.checkpoint import Card
 from osculate.cli.options import naming
-from osculate.curvature.columns import MANY
 from osculate.data import Dataset
 from osculate.evidence import calibrated, maximise_evidence
 from osculate.evidence.laplace import MODES
 from osculate.methods.laplace import SUBSETS, laplace
 from osculate.methods.subnetwork import Subnetwork
 from osculate.posteriors import Gaussian
+from osculate.posteriors.linearised import has_many_columns
 from osculate.posteriors.resumable import Checkpoint
 from osculate.predictive import tune
 from osculate.priors import Grouped, Layerwise
@@ -139,7 +139,7 @@ class ApproximationOptions:
         size = len(dataset.validation[0])
         if self.tune and not size:
             raise ValueError("--tune needs held-out data, and the validation part is empty: pass --validation-size.")
-        if not (self.tune or (self.tune is None and size and held_out and q.fit.plan.outputs <= MANY)):
+        if not (self.tune or (self.tune is None and size and held_out and not has_many_columns(q, size))):
             return q
         if not card.reconstructs:
             return tune(q, dataset.validation, progress=progress)

@@ -20,12 +20,12 @@ from osculate.cli.methods import METHODS, rows
 from osculate.cli.options import DataOptions, RunOptions, naming, pick_device
 from osculate.cli.side_by_side import SideBySide, way_out
 from osculate.cli.train import NOISE, require_targets
-from osculate.curvature.columns import MANY
 from osculate.data import Dataset
 from osculate.evidence import effective_parameters, log_evidence
 from osculate.methods import MAP
 from osculate.networks import Output
 from osculate.posteriors import Gaussian
+from osculate.posteriors.linearised import has_many_columns
 from osculate.posteriors.resumable import Checkpoint
 from osculate.serialization import save
 from osculate.tensorfiles import fill
@@ -81,7 +81,7 @@ def run(options: FitOptions, approximation: ApproximationOptions, data: DataOpti
     with Checkpoint(sums, EVERY, fresh=not options.resume) as file:
         fitted = approximation.fit(model.to(device), card, dataset, run_options.progress, file)
         q = approximation.tuned(fitted, dataset, card, held_out, run_options.progress)
-        found, many = None, fitted.fit.plan.outputs > MANY
+        found, many = None, has_many_columns(fitted, len(dataset.validation[0]))
         if len(dataset.validation[0]) and not card.reconstructs and not many:
             posteriors = {"Laplace": fitted} | ({} if q is fitted else {"Laplace, tuned": q})
             found = SideBySide.of(network, posteriors, dataset.validation, card, dataset, run_options.progress)
@@ -103,8 +103,8 @@ def run(options: FitOptions, approximation: ApproximationOptions, data: DataOpti
     _print(q, fitted, summary, card)
     if many:
         print(
-            f"Not compared with its network: {fitted.fit.plan.outputs:,} outputs are too many for a column each. Draws "
-            "do without: osculate evaluate --via sampled."
+            f"Neither tuned nor compared with its network: {fitted.fit.plan.outputs:,} outputs are too many for a "
+            "column each. Draws do without: osculate evaluate --via sampled."
         )
     if found is not None:
         size = len(dataset.validation[0])

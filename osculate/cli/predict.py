@@ -20,10 +20,10 @@ from osculate.autoencoders import Autoencoder
 from osculate.cli.checkpoint import MODEL, Card, read_model
 from osculate.cli.folder import POSTERIOR, write_text
 from osculate.cli.options import DataOptions, RunOptions, naming, own_arrays, pick_device
-from osculate.curvature.columns import MANY
 from osculate.data import read_arrays
 from osculate.files import written_aside
 from osculate.posteriors import Dropout, Ensemble, Gaussian, Mixture, Point
+from osculate.posteriors.linearised import has_many_columns
 from osculate.predictive import functional_variance, link as links, predict, sample_functions
 from osculate.predictive.predict import FUNCTIONS
 from osculate.predictive.variance import functional_mean
@@ -166,7 +166,7 @@ def _classes(q: Any, x: Tensor, options: PosteriorOptions) -> dict[str, Tensor]:
         values["mean"] = functional_mean(q, x)
         if not isinstance(q, Point):
             how: dict[str, Any] = {}
-            if isinstance(q, Gaussian) and q.fit.plan.outputs > MANY:  # no column for each
+            if has_many_columns(q, len(x)):  # no column for each
                 generator = torch.Generator().manual_seed(options.seed)
                 how = {"via": "samples", "samples": options.samples or 100, "generator": generator}
             values["functional_variance"] = functional_variance(q, x, diagonal=True, **how)

@@ -23,7 +23,7 @@ from osculate.curvature.rules import Use
 from osculate.curvature.tape import Tape, record
 from osculate.inputs import Inputs, count, take
 from osculate.likelihoods import Likelihood
-from osculate.memory import DEFAULT_BUDGET, even_parts, give_back
+from osculate.memory import even_parts, give_back
 from osculate.parameters import Network
 
 #: Numbers in the columns of a pass that take about a minute of one core, and the factor of a GPU.
@@ -158,8 +158,7 @@ def pieces(
     """
     for part in even_parts(count(x), plan.data_at_once(expected, memory, network.state_dtype.itemsize)):
         yield from _pieces_of(network, plan, x, part, columns, memory, marks, judged)
-        if memory is not None and memory < DEFAULT_BUDGET:
-            give_back()
+        give_back()
 
 
 def require_few(columns: int, data: int, plan: Plan, device: torch.device, way_out: str, limit: int = MANY) -> None:
@@ -176,12 +175,20 @@ def require_few(columns: int, data: int, plan: Plan, device: torch.device, way_o
     Raises:
         ValueError: there are more columns, and more than 10¹⁰ numbers in all, or 50 times as many on a GPU.
     """
-    numbers = float(columns) * data * (plan.outputs + plan.floats)
-    if columns > limit and numbers > LONG * (1 if device.type == "cpu" else FASTER):
+    if are_many(columns, data, plan, device, limit):
         raise ValueError(
-            f"{columns:,} backward passes for each of {data:,} data, with {numbers:.1e} numbers in all, would take "
-            f"very long. {way_out}"
+            f"{columns:,} backward passes for each of {data:,} data, with {_numbers(columns, data, plan):.1e} numbers "
+            f"in all, would take very long. {way_out}"
         )
+
+
+def are_many(columns: int, data: int, plan: Plan, device: torch.device, limit: int = MANY) -> bool:
+    """True if so many columns for these data would take very long, see :func:`require_few`."""
+    return columns > limit and _numbers(columns, data, plan) > LONG * (1 if device.type == "cpu" else FASTER)
+
+
+def _numbers(columns: int, data: int, plan: Plan) -> float:
+    return float(columns) * data * (plan.outputs + plan.floats)
 
 
 def _pieces_of(

@@ -53,7 +53,7 @@ class LinearModel:
     Args:
         q: A posterior; its network is the linearisation point θ̃.
         data: The data that it was fitted to; None for a structure that keeps them ("matrix_free").
-        memory: Bytes for recorded passes, None for up to 1 GiB.
+        memory: Bytes for recorded passes, None for what the fit was allowed to take, by default up to 1 GiB.
 
     Raises:
         ValueError: neither the call nor the posterior has data, or they are not those of the fit.
@@ -67,7 +67,7 @@ class LinearModel:
         total = sum(len(y) for _, y in batches)
         require_all(total, q)
         each = COPIES * self.network.state_dtype.itemsize * activations(self.network, batches[0][0])
-        room = budget(memory, self.network.device, total * each)
+        room = budget(q.fit.memory if memory is None else memory, self.network.device, total * each)
         self.parts = [
             (take(x, part), y[part]) for x, y in batches for part in even_parts(count(x), max(1, room // each))
         ]

@@ -45,6 +45,7 @@ from osculate.evidence.variational import (
     network_outputs,
     require_same_data,
 )
+from osculate.memory import sparing
 from osculate.posteriors import Gaussian, as_gaussian
 from osculate.posteriors.resumable import Checkpoint, Part, Sums, dependencies, opened, with_state
 from osculate.progress import track
@@ -156,7 +157,7 @@ def refine(
     refinement = Refinement(again, q.temperature)
     if checkpoint is not None and not q.likelihood.quadratic:
         q.structure.structure.require_sums("refine a posterior of")
-    with torch.no_grad(), opened(checkpoint, every) as file:
+    with torch.no_grad(), opened(checkpoint, every) as file, sparing(q.fit.memory):
         held = Held.of(q, data)
         how = {"trust": trust, "noise": noise, "steps": steps, "tolerance": tolerance}
         progressed = Progress(q, file, {} if file.path is None else _about(q, held, how))

@@ -301,7 +301,7 @@ def curvature_of(
     sums: Sums | None = None,
 ) -> Curvature:
     """The curvature of a likelihood at the network of a posterior, in its structure."""
-    first = Observation(q.network, q.fit.plan, likelihood, kind, batches[0], budget(None, q.network.device))
+    first = Observation(q.network, q.fit.plan, likelihood, kind, batches[0], budget(q.fit.memory, q.network.device))
     structure = q.structure.structure
     return fitted(first, structure, (iter(batches) for _ in range(structure.passes)), sums).curvature
 
@@ -387,10 +387,10 @@ def _function_values(q: Gaussian, x: Inputs) -> tuple[Tensor, Float[Tensor, "n T
     with torch.no_grad():
         f = q.network(take(x, slice(1)) if q.offset is None else x).to(q.network.state_dtype)
     if q.likelihood.events(f) <= EXACT:
-        mean, covariance = moments(q, x, partial(interacting_outputs, q.likelihood))
+        mean, covariance = moments(q, x, partial(interacting_outputs, q.likelihood), q.fit.memory)
         return mean if q.offset is None else f, root(covariance), mean
     generator = torch.Generator().manual_seed(0)
-    found = list(deviations(q, x, DRAWS, generator))
+    found = list(deviations(q, x, DRAWS, generator, q.fit.memory))
     f, draws = found[0][0], torch.cat([q.likelihood.split(part, 1) for _, part in found])
     return f, draws.movedim(0, -1) / DRAWS**0.5, mean_function(q, x, f)
 

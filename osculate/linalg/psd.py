@@ -31,8 +31,9 @@ def cholesky(matrix: Float[Tensor, "*B n n"]) -> Float[Tensor, "*B n n"]:
 def jittered(matrix: Float[Tensor, "*B n n"]) -> tuple[Float[Tensor, "*B n n"], float]:
     """The lower Cholesky factor in double precision, and the jitter of :data:`LADDER` that it needed, or zero.
 
-    The jitter is relative to each entry of the diagonal, so that small entries beside large ones keep their size, or
-    where that does not help, as for an entry that is zero, to their mean. Matrices of a batch get it separately.
+    The jitter is relative to each entry of the diagonal, so that small entries beside large ones keep their size; to
+    the mean of all for an entry that is zero, and for all where that does not help. Matrices of a batch get it
+    separately.
 
     Raises:
         ValueError: the matrix with the largest jitter is not positive definite, or not finite.
@@ -44,7 +45,7 @@ def jittered(matrix: Float[Tensor, "*B n n"]) -> tuple[Float[Tensor, "*B n n"], 
     own = matrix.detach().diagonal(dim1=-2, dim2=-1).clamp(min=0)
     mean = own.mean(-1, keepdim=True).clamp(min=torch.finfo(own.dtype).tiny).expand_as(own)
     added, largest = torch.zeros_like(own), torch.zeros_like(info, dtype=own.dtype)
-    for size in (own, mean):
+    for size in (torch.where(own > 0, own, mean), mean):
         for relative in LADDER:
             failed = info != 0
             added = torch.where(failed.unsqueeze(-1), relative * size, added)

@@ -18,6 +18,7 @@ from osculate.curvature.engine import Observation
 from osculate.curvature.plan import make_plan
 from osculate.evidence import calibrated, maximise_evidence
 from osculate.inputs import Inputs, moved
+from osculate.memory import sparing
 from osculate.methods._base import require_network
 from osculate.methods.subnetwork import Subnetwork, Units, path_variance
 from osculate.networks import Output
@@ -140,7 +141,7 @@ def laplace(
     if checkpoint is not None:
         matrix.require_sums()
         _warn_of_order(data)
-    with opened(checkpoint, every) as file:
+    with opened(checkpoint, every) as file, sparing(memory):
         batches = _tracked(data, progress, f"{matrix.name} curvature")
         first = next(batches)
         network = _network(model, subset, first[0])
@@ -160,7 +161,7 @@ def laplace(
         file.write()
         kept = None if isinstance(data, Iterator) else data
         prior.require_structure(fit.curvature)
-        q = Gaussian(fit, likelihood, prior, first_data=first_rows(*first), data=kept)
+        q = Gaussian(replace(fit, memory=memory), likelihood, prior, first_data=first_rows(*first), data=kept)
         if by_evidence:
             q = maximise_evidence(q)
         studied = (likelihood.quadratic or (likelihood.saturates and prior.independent)) and isinstance(kind, GGN)

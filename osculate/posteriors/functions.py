@@ -67,19 +67,19 @@ class FunctionPosterior:
         """The means of the values."""
         if self.observed is None:
             return self._prior[0]
-        return self._joint[0].reshape(count(self.x), *self.observed[1].shape[1:]).to(self.q.mean.dtype)
+        return self.joint[0].reshape(count(self.x), *self.observed[1].shape[1:]).to(self.q.mean.dtype)
 
     @cached_property
     def variance(self) -> Float[Tensor, "N *C"]:
         """The variances of the values."""
         if self.observed is None:
             return self._prior[1]
-        return self._joint[1].diagonal().clamp(min=0).reshape(self.mean.shape).to(self.mean.dtype)
+        return self.joint[1].diagonal().clamp(min=0).reshape(self.mean.shape).to(self.mean.dtype)
 
     @cached_property
     def covariance(self) -> Float[Tensor, "K K"]:
         """The covariances of all values, ordered by input."""
-        return self._joint[1].to(self.q.mean.dtype)
+        return self.joint[1].to(self.q.mean.dtype)
 
     @property
     def jitter(self) -> float:
@@ -169,7 +169,7 @@ class FunctionPosterior:
         return mean, variance.reshape(mean.shape)
 
     @cached_property
-    def _joint(self) -> tuple[Float[Tensor, " K"], Float[Tensor, "K K"]]:
+    def joint(self) -> tuple[Float[Tensor, " K"], Float[Tensor, "K K"]]:
         """Mean and covariance of all values, in double precision."""
         every = self.x if self.observed is None else concatenate([self.observed[0], self.x])
         rows = count(every) * self.q.fit.plan.outputs
@@ -185,7 +185,7 @@ class FunctionPosterior:
     @cached_property
     def _root(self) -> tuple[Float[Tensor, "K K"], float]:
         """L with L Lᵀ the covariance, and its jitter."""
-        return jittered(self._joint[1])
+        return jittered(self.joint[1])
 
 
 def conditioned(

@@ -9,12 +9,12 @@ from jaxtyping import Float
 from torch import Tensor
 
 from osculate.curvature.columns import Columns
-from osculate.curvature.engine import pieces
+from osculate.curvature.engine import are_many, pieces
 from osculate.curvature.linearisation import Linearisation
 from osculate.curvature.products import portions
 from osculate.inputs import Inputs, count, moved, take
 from osculate.likelihoods import Likelihood
-from osculate.memory import budget, free, readable
+from osculate.memory import budget, require, sparing
 from osculate.posteriors import Gaussian, Mixture, Posterior, as_gaussian
 
 #: A function from outputs (N, *C) to one column for each of them, in groups that belong together.
@@ -77,16 +77,17 @@ def moments(
     """
     precision, parts, start = q.precision, [], 0
     found: list[Tensor] = []
-    for each in projections(q, x, units, memory, outputs):
-        parts.append(precision.contract(each.parts, each.group))
-        if each.last:
-            values = each.mean, torch.cat(parts, 1)
-            found = found or [part.new_empty(count(x), *part.shape[1:]) for part in values]
-            stop = start + len(each.mean)
-            for whole, part in zip(found, values, strict=True):
-                whole[start:stop] = part
-            start, parts = stop, []
-        del each
+    with sparing(memory):
+        for each in projections(q, x, units, memory, outputs):
+            parts.append(precision.contract(each.parts, each.group))
+            if each.last:
+                values = each.mean, torch.cat(parts, 1)
+                found = found or [part.new_empty(count(x), *part.shape[1:]) for part in values]
+                stop = start + len(each.mean)
+                for whole, part in zip(found, values, strict=True):
+                    whole[start:stop] = part
+                start, parts = stop, []
+            del each
     mean, covariance = found
     return mean, covariance
 
@@ -100,18 +101,19 @@ def mean_function(q: Gaussian, x: Inputs, f: Tensor, memory: int | None = None) 
     return f + torch.cat([at.jvp(q.offset.unsqueeze(0))[0] for at in parts])
 
 
-def fits(q: Gaussian, size: int) -> bool:
-    """True if a result of this size fits into the free memory twice, as concatenating its parts needs."""
-    return 2 * size * q.mean.itemsize <= free(q.network.device)
+def has_many_columns(q: Posterior, data: int) -> bool:
+    """True if a column for each output of these data would take very long, so that draws have to stand for them.
+
+    A last layer alone has its columns in closed form.
+    """
+    members = [q] if isinstance(q, Gaussian) else [m for m in getattr(q, "members", ()) if isinstance(m, Gaussian)]
+    plans = [(member.fit.plan, member.network.device) for member in members]
+    return any(len(plan.blocks) > 1 and are_many(plan.outputs, data, plan, device) for plan, device in plans)
 
 
 def require_room(q: Gaussian, size: int, what: str, way_out: str) -> None:
     """Raise ValueError, with sizes, if a result of this size does not fit."""
-    if not fits(q, size):
-        needed, available = (readable(float(n)) for n in (size * q.mean.itemsize, free(q.network.device)))
-        raise ValueError(
-            f"{what} take {needed}, twice that while their parts are joined, and {available} are free. {way_out}"
-        )
+    require(size * q.mean.itemsize, q.network.device, what, way_out)
 
 
 def single_outputs(f: Tensor) -> Columns:
@@ -166,7 +168,7 @@ def linear_functions(
     """f(x; θ*) + J(x)(θ_s − θ*), in chunks of draws."""
     mean: Tensor | None = None
     for f, tangents in deviations(q, x, samples, generator, memory):
-        mean = mean_function(q, x, f) if mean is None else mean
+        mean = mean_function(q, x, f, budget(memory, q.network.device)) if mean is None else mean
         yield mean + tangents
 
 

@@ -16,6 +16,8 @@ from osculate.memory import even_parts
 
 #: Largest number of floats in the function values of one chunk of positions.
 NUMBERS = 2**20
+#: The same on a GPU, which waits after each chunk, relative to a CPU, whose caches are small.
+ON_GPU = 16
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,8 @@ class MonteCarlo:
         """
         dimensions = mean.shape[-1] if covariance.ndim > mean.ndim else 1
         white, result = normal_points(self.points, dimensions).to(mean), torch.empty_like(mean)
-        for part in even_parts(len(mean), NUMBERS // (self.points * mean.shape[-1])):
+        numbers = NUMBERS if mean.device.type == "cpu" else ON_GPU * NUMBERS
+        for part in even_parts(len(mean), numbers // (self.points * mean.shape[-1])):
             centre, spread = mean[part], covariance[part]
             if spread.ndim > centre.ndim:
                 f = centre + torch.einsum("mef,sf->sme", root(spread), white)

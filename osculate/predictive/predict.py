@@ -11,12 +11,11 @@ from osculate.batches import require_inputs
 from osculate.checks import require_generator, require_whole
 from osculate.inputs import Inputs, count, moved, take
 from osculate.likelihoods import Likelihood, Link
-from osculate.memory import require
-from osculate.posteriors import Gaussian, Mixture, Posterior, Sampled, as_gaussian, as_posterior
+from osculate.memory import free, require
+from osculate.posteriors import Ensemble, Gaussian, Mixture, Posterior, Sampled, as_gaussian, as_posterior
 from osculate.posteriors.linearised import (
     all_outputs,
     drawn_functions,
-    fits,
     interacting_outputs,
     joint_covariance,
     linear_functions,
@@ -253,7 +252,9 @@ def interacting_moments(q: Gaussian, x: Inputs, memory: str | int | None = None)
         ValueError: the covariances do not fit into the free memory.
     """
     size = count(x)
-    if not fits(q, size * q.fit.plan.outputs**2):  # too large if all outputs interacted: count those that do
+    if size * q.fit.plan.outputs**2 * q.mean.itemsize > free(
+        q.network.device
+    ):  # if all outputs interacted: count those that do
         with torch.no_grad():
             first = q.network(moved(take(x, slice(1)), q.network.device))
         events = q.likelihood.events(first)
@@ -278,6 +279,7 @@ def require_room_for_draws(q: Posterior, x: Inputs, samples: int, copies: int, w
     """Raise ValueError if the function values of all draws together do not fit into the memory."""
     with torch.no_grad():
         first = q.network(moved(take(x, slice(1)), q.network.device))
+    samples = len(q.members) if isinstance(q, Ensemble) else samples
     require(
         copies * samples * count(x) * first.numel() * first.itemsize,
         q.network.device,

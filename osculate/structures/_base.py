@@ -142,7 +142,7 @@ class Curvature:
     def seen(self) -> Bool[Tensor, " P"]:
         """A mask of the parameters on which the data depend: those whose own curvature is not zero.
 
-        Zero is what rounding in double precision leaves of it, below :data:`UNSEEN` of the largest derivative: behind a
+        Zero is what rounding leaves of it, below :data:`UNSEEN` of the largest derivative: behind a
         ReLU that is off for all data, or a sigmoid at its limit. The data term is flat along such parameters.
         """
         parts = [block.sensitivity().cpu() for block in self.blocks]

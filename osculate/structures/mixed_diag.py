@@ -80,6 +80,12 @@ class MixedDiag(Diag):
         if self.samples < 1:
             raise ValueError(f"the Rademacher estimate needs at least one sample, got samples={self.samples}.")
 
+    def require_few(self, start: Observation, data: int) -> None:
+        """Raise ValueError if there are very many columns: one for each output with an exact decoder, else none."""
+        super().require_few(start, data)
+        if self.decoder == "exact":
+            start.require_few(data)
+
     def add(self, curvature: Curvature, observation: Observation, pass_index: int = 0) -> Tensor:
         """Add the encoder's blocks from columns of M_z, then the decoder's."""
         if not isinstance(observation.kind, GGN):

@@ -1,17 +1,17 @@
 """The uncertainty of predictions and its parts: one number for each input, with gradients by the inputs."""
 
-from typing import Any, TypeGuard
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.distributions import Distribution
 
-from osculate.curvature.columns import MANY
 from osculate.inputs import Inputs, count
 from osculate.likelihoods.quadrature import normal_points
 from osculate.linalg.psd import root
-from osculate.posteriors import Gaussian, Posterior, Sampled, as_posterior
+from osculate.posteriors import Gaussian, Sampled, as_posterior
+from osculate.posteriors.linearised import has_many_columns
 from osculate.predictive import functional_variance, predict, sample_functions
 from osculate.predictive.predict import choose_link, interacting_moments, require_room_for_draws
 from osculate.predictive.variance import functional_mean
@@ -29,10 +29,10 @@ def function_draws(
     """Function values at each input: a fixed quasi-random set for a Gaussian posterior, draws for any other.
 
     The set has the covariances of those outputs of an input that interact in the likelihood, and no others. Where a
-    datum has more than 10,000 outputs, draws stand for it.
+    column for each output would take very long, draws stand for it.
     """
     posterior = as_posterior(q)
-    if not isinstance(posterior, Gaussian) or _many(posterior):
+    if not isinstance(posterior, Gaussian) or has_many_columns(posterior, count(x)):
         require_room_for_draws(posterior, x, samples, COPIES, "Take fewer (samples=…), or fewer inputs (batch_size=…).")
         return sample_functions(posterior, x, samples, generator=generator)
     likelihood = posterior.likelihood
@@ -42,15 +42,10 @@ def function_draws(
     return likelihood.merge(likelihood.split(mean) + around, mean.shape)
 
 
-def _many(posterior: Posterior) -> TypeGuard[Gaussian]:
-    """True if a datum has so many outputs that draws stand for a column for each."""
-    return isinstance(posterior, Gaussian) and posterior.fit.plan.outputs > MANY
-
-
 def _predictive(q: Any, x: Inputs, samples: int, generator: torch.Generator | None) -> Distribution:
     """The predictive of each output, its variance from draws where there are very many."""
     posterior = as_posterior(q)
-    if not _many(posterior) or not posterior.likelihood.quadratic:
+    if not has_many_columns(posterior, count(x)) or not posterior.likelihood.quadratic:
         return predict(q, x, samples=samples, generator=generator)
     spread = functional_variance(posterior, x, diagonal=True, via="samples", samples=samples, generator=generator)
     return posterior.likelihood.marginal(functional_mean(posterior, x), spread, choose_link(posterior.likelihood, None))
@@ -110,12 +105,12 @@ def variance(
 ) -> Float[Tensor, " N"]:
     """Trace of the covariance of f(x): exact for Gaussian posteriors and their mixtures, from draws for others.
 
-    It is from draws too where a datum has more than 10,000 outputs.
+    It is from draws too where a column for each output would take very long.
     """
     posterior = as_posterior(q)
     if "linearised" in posterior.ways or not isinstance(posterior, Sampled):
         options: dict[str, Any] = {}
-        if _many(posterior):
+        if has_many_columns(posterior, count(x)):
             options = {"via": "samples", "samples": samples, "generator": generator}
         return functional_variance(posterior, x, diagonal=True, **options).flatten(1).sum(1)
     return function_draws(q, x, samples, generator).var(0).flatten(1).sum(1)

@@ -134,19 +134,19 @@ def acquire(
     if score in JOINT:
         q = as_gaussian(q, f"acquire(score={score!r})")
     size = _size(pool)
+    most = size if among is None else min(among, size)
+    if count > most:
+        raise ValueError(
+            f"{count} inputs are to be chosen, and {most} of the pool's {size} are scored: choose fewer, or score more."
+        )
     if score in JOINT:
-        inputs = min(size, max(candidates, count)) + (min(size, candidates) if score == "reduction" else 0)
+        inputs = min(most, max(candidates, count)) + (min(size, candidates) if score == "reduction" else 0)
         outputs = q.fit.plan.outputs
         require(
             4 * 8 * (inputs * outputs) ** 2,
             q.network.device,
             f"the joint covariances of {outputs:,} outputs at {inputs:,} inputs",
             "Take fewer candidates, or score='bald', which needs none.",
-        )
-    most = size if among is None else min(among, size)
-    if count > most:
-        raise ValueError(
-            f"{count} inputs are to be chosen, and {most} of the pool's {size} are scored: choose fewer, or score more."
         )
     if score == "random":
         values = torch.rand(size, generator=generator)
@@ -184,7 +184,7 @@ def _top(values: Float[Tensor, " N"], number: int) -> tuple[Int[Tensor, " count"
 def _whitened(q: Gaussian, x: Inputs, samples: int) -> Float[Tensor, "M C M C"]:
     """Λ^{1/2} K Λ^{1/2} of the function values at all inputs, Λ the expected Hessian of each over the temperature."""
     x = moved(x, q.network.device)
-    covariance = function_posterior(q, x)._joint[1]  # in double precision: whitening may cancel what is large
+    covariance = function_posterior(q, x).joint[1]  # in double precision: whitening may cancel what is large
     hessian = _expected_hessian(q.likelihood, uncertainty.function_draws(q, x, samples)).double()
     values, vectors = eigh(hessian / q.temperature)
     halves = vectors * values.sqrt().unsqueeze(-2)

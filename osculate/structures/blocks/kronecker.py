@@ -43,8 +43,6 @@ from osculate.structures.blocks._base import Block, Delta, Picked, Precision, gr
 
 #: Largest number of entries of rotated rows that are formed at once.
 ENTRIES = 2**22
-#: Size from which the workspace of an eigendecomposition is worth making room for.
-LARGE = 512
 #: Number of data by which the treatment of shared weights is decided.
 SHARING_DATA = 16
 
@@ -259,9 +257,8 @@ class KroneckerBlock(Block):
 
 
 def _decomposed(factor: Float[Tensor, "G n n"]) -> tuple[Float[Tensor, "G n"], Float[Tensor, "G n n"]]:
-    """The eigenvalues and eigenvectors; for the workspace of a large factor there is room beforehand."""
-    if factor.shape[-1] >= LARGE:
-        give_back()
+    """The eigenvalues and eigenvectors; their workspace is larger than the factor, so there is room beforehand."""
+    give_back()
     return eigh(factor)
 
 
