@@ -70,7 +70,7 @@ def free(device: torch.device) -> int:
 
 
 def _unused(report: Path) -> int:
-    """What the system reports as available; where it does not, half of the machine's memory, or 1 GiB."""
+    """Bytes that the system reports as available; where it does not, half of the machine's memory, or 1 GiB."""
     try:
         lines = report.read_text().splitlines()
         return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable"))

@@ -90,7 +90,6 @@ def test_columns_for_all_outputs_are_counted_beforehand() -> None:
 
 def test_the_limit_of_columns_is_a_choice(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("osculate.curvature.engine.LONG", 1.0)
-    monkeypatch.setattr(osc.curvature.Kind, "limit", 2)
     model, data = nn.Linear(2, 3), (torch.randn(5, 2), torch.randint(3, (5,)))
     fitted = [
         osc.laplace(model, osc.likelihoods.Categorical(), data, structure="diag", curvature=curvature, prior=1.0)

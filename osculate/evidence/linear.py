@@ -11,6 +11,7 @@ exactly one mode for each prior. [antoran2022]
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import reduce
 
 import torch
 from jaxtyping import Float
@@ -67,7 +68,7 @@ class LinearModel:
         total = sum(len(y) for _, y in batches)
         require_all(total, q)
         each = COPIES * self.network.state_dtype.itemsize * activations(self.network, batches[0][0])
-        room = budget(q.fit.memory if memory is None else memory, self.network.device, total * each)
+        room = budget(q.memory if memory is None else memory, self.network.device, total * each)
         self.parts = [
             (take(x, part), y[part]) for x, y in batches for part in even_parts(count(x), max(1, room // each))
         ]
@@ -96,8 +97,8 @@ class LinearModel:
 
     def transposed(self, u: list[Tensor]) -> Float[Tensor, " P"]:
         """Jᵀ u of a column given part by part."""
-        parts = [at.vjp(column.unsqueeze(0))[0] for at, column in zip(self._passes(), u, strict=True)]
-        return self.covered(torch.stack(parts).sum(0))
+        parts = (at.vjp(column.unsqueeze(0))[0] for at, column in zip(self._passes(), u, strict=True))
+        return self.covered(reduce(torch.add, parts))
 
     def pushed(self, v: Float[Tensor, "S P"]) -> Float[Tensor, "S K"]:
         """J v for several v, all outputs of all data side by side."""
@@ -107,7 +108,7 @@ class LinearModel:
         """Jᵀ u for several u."""
         shapes = [at.f.shape for at in self._passes()]
         parts = zip(u.split([shape.numel() for shape in shapes], 1), shapes, self._passes(), strict=True)
-        return self.covered(torch.stack([at.vjp(part.reshape(-1, *shape)) for part, shape, at in parts]).sum(0))
+        return self.covered(reduce(torch.add, (at.vjp(part.reshape(-1, *shape)) for part, shape, at in parts)))
 
     def curvature(self, q: Gaussian, place: Place) -> Callable[[Tensor], Tensor]:
         """v (S, P) to (Jᵀ A J / T + Λ) v with the output Hessians A at h(θ)."""

@@ -30,7 +30,7 @@ from torch import Tensor
 
 from osculate.batches import Data
 from osculate.checks import require_whole
-from osculate.curvature.columns import GGN, Fisher
+from osculate.curvature.columns import GGN, MANY as MANY_COLUMNS, Fisher
 from osculate.evidence.laplace import effective_parameters
 from osculate.evidence.linear import summed_statistics
 from osculate.evidence.maximise import maximise_evidence
@@ -38,6 +38,7 @@ from osculate.evidence.mode import QuasiNewton
 from osculate.evidence.variational import (
     DRAWS,
     EXACT,
+    UNASKED,
     Held,
     PosteriorAtData,
     Refinement,
@@ -157,7 +158,7 @@ def refine(
     refinement = Refinement(again, q.temperature)
     if checkpoint is not None and not q.likelihood.quadratic:
         q.structure.structure.require_sums("refine a posterior of")
-    with torch.no_grad(), opened(checkpoint, every) as file, sparing(q.fit.memory):
+    with torch.no_grad(), opened(checkpoint, every) as file, sparing(q.memory):
         held = Held.of(q, data)
         how = {"trust": trust, "noise": noise, "steps": steps, "tolerance": tolerance}
         progressed = Progress(q, file, {} if file.path is None else _about(q, held, how))
@@ -383,9 +384,10 @@ def _with_covariance(state: PosteriorAtData, file: Checkpoint) -> Gaussian:
     """The posterior whose curvature is averaged over these function values, or is between that and the one before."""
     q, smoothed = state.q, state.smoothed
     generator = torch.Generator().manual_seed(0)
-    exact = smoothed.spread.shape[2] <= EXACT
+    passed = q.fit.kind == GGN.name  # as many columns were no question in the fit
+    exact = smoothed.spread.shape[2] <= EXACT and (passed or q.fit.plan.outputs <= MANY_COLUMNS)
     sums = None if file.path is None else Sums(file, "sums", {}, not exact, generator)
-    averaged = curvature_of(q, smoothed, GGN() if exact else Fisher(DRAWS, generator), state.held.indexed, sums)
+    averaged = curvature_of(q, smoothed, UNASKED if exact else Fisher(DRAWS, generator), state.held.indexed, sums)
     judged = file.part("judged")
     for halving in range(0 if judged is None else judged.facts["refused"], HALVINGS):
         curvature = averaged if halving == 0 else _between(q.structure, averaged, 0.5**halving)

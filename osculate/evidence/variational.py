@@ -1,5 +1,6 @@
 """The evidence lower bound of the linear model: a likelihood averaged over Gaussian function values."""
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
@@ -32,6 +33,8 @@ NODES = 32
 TOGETHER = 2**20
 #: Outputs that interact, up to which their covariances and averaged Hessians are exact; above, draws stand for both.
 EXACT = 32
+#: The exact curvature where a fit has passed over as many columns already.
+UNASKED = GGN(limit=sys.maxsize)
 #: Draws of the function, and of labels for each datum, in place of exact ones.
 DRAWS = 16
 #: Bytes of the derivatives of all outputs that are computed together; more of them leave the caches.
@@ -289,7 +292,7 @@ def unrefined(q: Gaussian, data: Data | None) -> Gaussian:
         )
     fit = q.fit
     if not q.likelihood.quadratic:
-        fit = replace(fit, curvature=curvature_of(q, q.likelihood, GGN(), Held.of(q, data).batches))
+        fit = replace(fit, curvature=curvature_of(q, q.likelihood, UNASKED, Held.of(q, data).batches))
     return q.replace(fit=fit, offset=None, temperature=q.refinement.temperature)
 
 
@@ -301,7 +304,7 @@ def curvature_of(
     sums: Sums | None = None,
 ) -> Curvature:
     """The curvature of a likelihood at the network of a posterior, in its structure."""
-    first = Observation(q.network, q.fit.plan, likelihood, kind, batches[0], budget(q.fit.memory, q.network.device))
+    first = Observation(q.network, q.fit.plan, likelihood, kind, batches[0], budget(q.memory, q.network.device))
     structure = q.structure.structure
     return fitted(first, structure, (iter(batches) for _ in range(structure.passes)), sums).curvature
 
@@ -387,10 +390,10 @@ def _function_values(q: Gaussian, x: Inputs) -> tuple[Tensor, Float[Tensor, "n T
     with torch.no_grad():
         f = q.network(take(x, slice(1)) if q.offset is None else x).to(q.network.state_dtype)
     if q.likelihood.events(f) <= EXACT:
-        mean, covariance = moments(q, x, partial(interacting_outputs, q.likelihood), q.fit.memory)
+        mean, covariance = moments(q, x, partial(interacting_outputs, q.likelihood), q.memory)
         return mean if q.offset is None else f, root(covariance), mean
     generator = torch.Generator().manual_seed(0)
-    found = list(deviations(q, x, DRAWS, generator, q.fit.memory))
+    found = list(deviations(q, x, DRAWS, generator, q.memory))
     f, draws = found[0][0], torch.cat([q.likelihood.split(part, 1) for _, part in found])
     return f, draws.movedim(0, -1) / DRAWS**0.5, mean_function(q, x, f)
 

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from osculate.linalg.psd import finite, spectrum
+from osculate.linalg.psd import cholesky, finite, spectrum
 
 #: Columns of wide matrices that are converted to double precision at once.
 STRIP = 2**16
@@ -60,7 +60,7 @@ def nystrom(
     >>> values
     tensor([5.0000, 3.0000], dtype=torch.float64)
     """
-    basis = torch.linalg.cholesky(inner(tests, tests))  # basis⁻¹ Ω has orthonormal rows
+    basis = cholesky(inner(tests, tests))  # basis⁻¹ Ω has orthonormal rows
     core = torch.linalg.solve_triangular(basis, inner(tests, sketch), upper=False)
     core = torch.linalg.solve_triangular(basis, core.T, upper=False)
     core = 0.5 * (core + core.T)
@@ -74,7 +74,7 @@ def nystrom(
     shift = 10 * max(torch.finfo(sketch.dtype).eps * largest, negative)
     if largest == 0:
         return core.new_zeros(0), sketch.new_zeros(0, sketch.shape[-1])
-    factor = basis @ torch.linalg.cholesky(core + shift * torch.eye(len(core)).to(core))
+    factor = basis @ cholesky(core + shift * torch.eye(len(core)).to(core))
     root = sketch.new_empty(sketch.shape)  # its rows are a root of Ĝ + ν I on the span of Y
     for part in _strips(sketch.shape[-1]):
         shifted = sketch[:, part].double() + shift * tests[:, part].double()

@@ -82,8 +82,9 @@ def laplace(
             the rule of :func:`osculate.evidence.calibrated`; False for Laplace's own; "auto" (the default) refines
             where that rule was studied: classes and Gaussian noise with exact curvature ("ggn"), and no autoencoder.
         validation: Held-out data on which the posterior is tuned in the same call (:func:`osculate.tune`).
-        memory: Bytes that the fit may take, or a text such as "2GB"; batches are split to fit. Temporaries of the pass
-            get a third of them, and a posterior that needs more than the rest takes it nonetheless. By default the
+        memory: Bytes that the fit may take, or a text such as "2GB"; batches are split to fit. About a third
+            is for the temporaries of a pass and the rest for the posterior, which is not refused if it is larger; the
+            refinement holds the data and some twenty vectors of the size of the parameters besides. By default the
             temporaries may take 256 MiB (up to 1 GiB for large networks), or a quarter of the free memory if that is
             less.
         checkpoint: A file for the sums over the data, and for the refinement, from which an interrupted fit goes on
@@ -161,7 +162,7 @@ def laplace(
         file.write()
         kept = None if isinstance(data, Iterator) else data
         prior.require_structure(fit.curvature)
-        q = Gaussian(replace(fit, memory=memory), likelihood, prior, first_data=first_rows(*first), data=kept)
+        q = Gaussian(fit, likelihood, prior, first_data=first_rows(*first), data=kept).noted(memory=memory)
         if by_evidence:
             q = maximise_evidence(q)
         studied = (likelihood.quadratic or (likelihood.saturates and prior.independent)) and isinstance(kind, GGN)

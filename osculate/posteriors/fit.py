@@ -37,7 +37,6 @@ class Fit:
         plan: The blocks of the network.
         network: The network at the mode.
         kind: The kind of curvature, by name.
-        memory: What the fit was allowed to take, for the passes of its refinement and tuning; None for the default.
     """
 
     curvature: Curvature
@@ -47,7 +46,6 @@ class Fit:
     plan: Plan
     network: Network
     kind: str = "ggn"
-    memory: str | int | None = None
 
     def __add__(self, other: "Fit") -> "Fit":
         r"""The pass over both data sets: G_1 + G_2, and the sums of the statistics.

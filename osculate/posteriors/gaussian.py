@@ -42,6 +42,8 @@ class Gaussian(Sampled):
         refinement: Way in which the posterior was refined, for ``osc.maximise_evidence``; not in files.
         tuning: The losses on held-out data by which ``osc.tune`` chose this posterior; not in files, and dropped by
             :meth:`replace` if it changes predictions.
+        memory: Bytes, or a text such as "2GB", that the fit was allowed to take, by which its refinement and tuning
+            plan as well; None for the default. Not in files.
         compared: True once a sampled predictive was compared with the mode, which happens once for each posterior.
     """
 
@@ -54,6 +56,7 @@ class Gaussian(Sampled):
     offset: Float[Tensor, " P"] | None = None
     refinement: Any = field(default=None, init=False)
     tuning: Any = field(default=None, init=False)
+    memory: str | int | None = field(default=None, init=False)
     compared: bool = field(default=False, init=False)
     ways: ClassVar[tuple[str, ...]] = ("linearised", "sampled", "mode")
 
@@ -138,7 +141,7 @@ class Gaussian(Sampled):
         True
         """
         result = replace(self, **changes)
-        kept = {"refinement": self.refinement} if result.offset is not None else {}
+        kept = {"memory": self.memory} | ({"refinement": self.refinement} if result.offset is not None else {})
         return result.noted(**kept, **({"tuning": self.tuning} if changes.keys() <= {"first_data", "data"} else {}))
 
     def through(self, module: Any, x: Inputs) -> "Gaussian":
@@ -159,10 +162,10 @@ class Gaussian(Sampled):
         """The same posterior with notes on how it was made.
 
         Args:
-            **notes: New values of ``tuning`` and ``refinement``.
+            **notes: New values of ``tuning``, ``refinement`` and ``memory``.
         """
         result = replace(self)
-        for name in ("tuning", "refinement"):
+        for name in ("tuning", "refinement", "memory"):
             object.__setattr__(result, name, notes.get(name, getattr(self, name)))
         return result
 

@@ -248,13 +248,17 @@ def _linearised(
 def interacting_moments(q: Gaussian, x: Inputs, memory: str | int | None = None) -> tuple[Tensor, Tensor]:
     """The mean of the function, and the covariances (N, T, E, E) of the outputs that interact in the likelihood.
 
+    Args:
+        q: The posterior.
+        x: Inputs.
+        memory: What the pass may take.
+
     Raises:
         ValueError: the covariances do not fit into the free memory.
     """
     size = count(x)
-    if size * q.fit.plan.outputs**2 * q.mean.itemsize > free(
-        q.network.device
-    ):  # if all outputs interacted: count those that do
+    # if all outputs interacted; where that is too much, those that do are counted
+    if size * q.fit.plan.outputs**2 * q.mean.itemsize > free(q.network.device):
         with torch.no_grad():
             first = q.network(moved(take(x, slice(1)), q.network.device))
         events = q.likelihood.events(first)
@@ -276,7 +280,18 @@ def _require_room_for_mixture(q: Posterior, x: Inputs, samples: int) -> None:
 
 
 def require_room_for_draws(q: Posterior, x: Inputs, samples: int, copies: int, way_out: str) -> None:
-    """Raise ValueError if the function values of all draws together do not fit into the memory."""
+    """Raise ValueError if the function values of all draws together do not fit into the memory.
+
+    Args:
+        q: The posterior.
+        x: Inputs.
+        samples: Number of draws; an ensemble has one for each member.
+        copies: Tensors of all function values that exist at the same time.
+        way_out: A sentence on what to do instead.
+
+    Raises:
+        ValueError: the message names the bytes that are needed and those that are free.
+    """
     with torch.no_grad():
         first = q.network(moved(take(x, slice(1)), q.network.device))
     samples = len(q.members) if isinstance(q, Ensemble) else samples

@@ -499,7 +499,7 @@ class _Validation:
         self.trouble = ""  # the reason why the last candidate had no loss
         self._coupled = likelihood.needs_covariance(self.link)
         self._units = partial(interacting_outputs, likelihood) if self._coupled else single_outputs
-        self._memory = budget(self.q.fit.memory, self.q.network.device)
+        self._memory = budget(self.q.memory, self.q.network.device)
         self._kept: list[tuple[Projected, Tensor]] | None = []
         self._batches = list(as_batches(self.data))  # the loader is read once: it may shuffle, or end
         self._last: tuple[Candidate, list[tuple[Projected, Tensor, Tensor]]] | None = None
@@ -512,7 +512,7 @@ class _Validation:
                 targets += part[1].numel() if counted is None else int(counted.sum())
             leaves = tree_leaves([part[0].f, part[0].mean, part[0].parts])
             size += sum(leaf.numel() * leaf.itemsize for leaf in leaves if isinstance(leaf, Tensor))
-            if size > (KEPT if self.q.fit.memory is None else 1) * self._memory:
+            if size > (KEPT if self.q.memory is None else 1) * self._memory:
                 self._kept = None
             elif self._kept is not None:
                 self._kept.append(part)

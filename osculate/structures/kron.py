@@ -38,8 +38,8 @@ class Kron(Structure):
 
     name: ClassVar[str] = "kron"
     smaller: ClassVar[str] = (
-        "A factor grows with the square of a layer's outputs: use structure='diag' with curvature='fisher' (one "
-        "backward pass a datum in place of one for each output),"
+        "The two factors grow with the squares of a layer's inputs and outputs: use structure='diag' with "
+        "curvature='fisher' (one backward pass a datum in place of one for each output),"
     )
     averages: ClassVar[bool] = True
     by_factors: ClassVar[bool] = True
