@@ -251,7 +251,7 @@ def interacting_moments(q: Gaussian, x: Inputs, memory: str | int | None = None)
     Args:
         q: The posterior.
         x: Inputs.
-        memory: What the pass may take.
+        memory: Bytes that the pass may take, or a text such as "2GB"; None for the default.
 
     Raises:
         ValueError: the covariances do not fit into the free memory.

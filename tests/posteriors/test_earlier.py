@@ -44,12 +44,23 @@ def test_parts_one_after_another_are_all_data(structure: str) -> None:
         assert getattr(block, "relative_error", 0.0) < 1e-6
 
 
-def test_the_nearest_kronecker_product() -> None:
+@pytest.mark.parametrize("words", [False, True])
+def test_the_nearest_kronecker_product(words: bool) -> None:
     torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 2)).double()
+    inlet = (
+        nn.Sequential(nn.Embedding(4, 2), nn.Flatten()) if words else nn.Linear(3, 6)
+    )  # a table's factor is diagonal
+    model = nn.Sequential(inlet, nn.Tanh(), nn.Linear(6, 2)).double()
     first, second = (
-        osc.laplace(model, osc.likelihoods.Categorical(), (s * x, y), prior=1.0, refine=False).structure
-        for s, x, y in ((s, torch.randn(30, 3, dtype=DOUBLE), torch.randint(2, (30,))) for s in (0.3, 3.0))
+        osc.laplace(
+            model,
+            osc.likelihoods.Categorical(),
+            (x, torch.randint(2, (30,))),
+            structure="kron",
+            prior=1.0,
+            refine=False,
+        ).structure
+        for x in (torch.randint(4, (30, 3)) if words else s * torch.randn(30, 3, dtype=DOUBLE) for s in (0.3, 3.0))
     )
     combined = first.combined(second)
     for one, other, both in zip(first.blocks, second.blocks, combined.blocks, strict=True):

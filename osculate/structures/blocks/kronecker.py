@@ -262,12 +262,13 @@ def _decomposed(factor: Float[Tensor, "G n n"]) -> tuple[Float[Tensor, "G n"], F
     return eigh(factor)
 
 
-def _rank_one(a: Float[Tensor, "2 n n"], b: Float[Tensor, "2 m m"]) -> tuple[Tensor, Tensor, Tensor]:
-    """The singular values of a₁ b₁ᵀ + a₂ b₂ᵀ, flat, and its leading pair of vectors as matrices."""
+def _rank_one(a: Float[Tensor, "2 *n"], b: Float[Tensor, "2 *m"]) -> tuple[Tensor, Tensor, Tensor]:
+    """The singular values of a₁ b₁ᵀ + a₂ b₂ᵀ, flat, and its leading pair of vectors in the factors' shapes."""
     (q_a, r_a), (q_b, r_b) = (torch.linalg.qr(each.flatten(1).T) for each in (a, b))
     left, values, right = torch.linalg.svd(r_a @ r_b.T)
     first, second = (q_a @ left[:, 0]).reshape(a.shape[1:]), (q_b @ right[0]).reshape(b.shape[1:])
-    sign = torch.where(first.trace() < 0, -1.0, 1.0)  # of positive semi-definite matrices both are so too
+    diagonal = first.diagonal() if first.ndim == 2 else first  # a table's factor is a diagonal
+    sign = torch.where(diagonal.sum() < 0, -1.0, 1.0)  # of positive semi-definite matrices both are so too
     return values, values[0].sqrt() * sign * first, values[0].sqrt() * sign * second
 
 
