@@ -10,18 +10,18 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-#: torch counts the nesting of its forward derivatives for the whole process.
-_FORWARD_MODE = RLock()
+#: torch counts the nesting of its forward derivatives, and has one switch for cuDNN, for the whole process.
+_FORWARD_MODE, _CUDNN = RLock(), RLock()
 
 
-class UnfusedAttention(TorchFunctionMode):
-    """Compute attention by a product, a softmax and a product: the fused kernels have no second derivative.
+class Unfused(TorchFunctionMode):
+    """Compute attention by a product, a softmax and a product, and recurrent layers cell by cell.
 
-    ``torch.nn.attention.sdpa_kernel`` makes the same choice for the whole process, other threads included; a mode
-    belongs to its thread.
+    The fused kernels (of cuDNN on a GPU) have no second derivative. ``torch.nn.attention.sdpa_kernel`` makes the same
+    choice for the whole process, other threads included; a mode belongs to its thread.
 
     >>> q = torch.randn(2, 3, 4, requires_grad=True)
-    >>> with UnfusedAttention():
+    >>> with Unfused():
     ...     f = F.scaled_dot_product_attention(q, q, q).sum()
     >>> (g,) = torch.autograd.grad(f, q, create_graph=True)
     >>> torch.autograd.grad(g.square().sum(), q)[0].shape
@@ -29,7 +29,7 @@ class UnfusedAttention(TorchFunctionMode):
     """
 
     def __torch_function__(self, func: Callable, types: object, args: tuple = (), kwargs: dict | None = None) -> Any:
-        """Run the operation, attention by its unfused kernel."""
+        """Run the operation, by its unfused kernel if it is in the table."""
         return _UNFUSED.get(func, func)(*args, **(kwargs or {}))
 
 
@@ -43,6 +43,18 @@ def _unfused(
     **options: Any,
 ) -> Tensor:
     return torch._scaled_dot_product_attention_math(query, key, value, attn_mask, dropout_p, is_causal, **options)[0]
+
+
+def _by_cells(layer: Callable) -> Callable:
+    """A recurrent layer without cuDNN; other threads that run one meanwhile go without it as well."""
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        if not args[0].is_cuda:
+            return layer(*args, **kwargs)
+        with _CUDNN, torch.backends.cudnn.flags(enabled=False):
+            return layer(*args, **kwargs)
+
+    return run
 
 
 def _layer_norm(
@@ -147,6 +159,7 @@ _UNFUSED: dict[Callable, Callable] = {
         vars(F) | {"scaled_dot_product_attention": _unfused},
         argdefs=F.multi_head_attention_forward.__defaults__,
     ),
+    **{layer: _by_cells(layer) for layer in (torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu)},
 }
 
 
@@ -160,7 +173,7 @@ _ELEMENTARY: dict[Callable, Callable] = _UNFUSED | {
 
 
 class Elementary(TorchFunctionMode):
-    """Compute attention and normalisations by elementary operations.
+    """Compute attention, recurrent layers and normalisations by elementary operations.
 
     The second derivatives of torch's fused normalisations are right, but take the saved statistics for constants: the
     third ones, such as the derivative of a Jacobian-vector product by reverse over reverse, are silently wrong.

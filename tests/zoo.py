@@ -189,7 +189,7 @@ class CrossAttention(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         keys = x.transpose(0, 1)
-        mask = torch.linspace(-1, 1, 2 * len(keys), dtype=x.dtype).reshape(2, -1)
+        mask = torch.linspace(-1, 1, 2 * len(keys), dtype=x.dtype, device=x.device).reshape(2, -1)
         h, weights = self.attention(keys[:2].tanh(), keys, keys, attn_mask=mask)
         return self.head(h.sum(0)) + weights.square().sum((1, 2)).unsqueeze(-1)
 
@@ -205,7 +205,7 @@ class SeparateAttention(nn.Module):
         self.head = nn.Linear(4, OUTPUTS)
 
     def forward(self, x: Tensor) -> Tensor:
-        padding = torch.arange(x.shape[1]) >= 3 + (x[:, :1, 0] > 0)
+        padding = torch.arange(x.shape[1], device=x.device) >= 3 + (x[:, :1, 0] > 0)
         h, _ = self.attention(x[:, :2], x[..., :3], x[..., 2:], key_padding_mask=padding, need_weights=False)
         return self.head(h.sum(1))
 
@@ -305,7 +305,7 @@ class Derived(nn.Module):
         h = torch.tanh(torch.add(F.linear(h, self.base + self.b @ self.a), self.a[0]))
         h = torch.tanh(self.spectral(h))
         h = self.normed(h.reshape(len(x), 2, 2)).transpose(1, 2)
-        return self.head((h + self.position(torch.arange(h.shape[1]))).sum(1))
+        return self.head((h + self.position(torch.arange(h.shape[1], device=h.device))).sum(1))
 
 
 class TwoInputs(nn.Module):
@@ -331,7 +331,7 @@ class NamedInputs(nn.Module):
         self.head = nn.Linear(4, OUTPUTS)
 
     def forward(self, tokens: Tensor, mask: Tensor) -> Tensor:
-        kinds = torch.zeros(tokens.shape, dtype=torch.long)
+        kinds = torch.zeros_like(tokens)
         h = torch.tanh(self.embed(tokens) + self.kind(kinds)) * mask.unsqueeze(-1)
         return self.head(h.sum(1) / mask.sum(1, keepdim=True))
 

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from osculate.curvature.columns import pull
-from osculate.differentiation import Elementary, UnfusedAttention, forward_derivative
+from osculate.differentiation import Elementary, Unfused, forward_derivative
 from osculate.inputs import Inputs, apply, needs_gradient
 from osculate.parameters import Network
 
@@ -120,8 +120,8 @@ class Linearisation:
 
 @contextmanager
 def recording(elementary: bool = False) -> Iterator[None]:
-    """Enable derivatives, and attention with derivatives of every order; if asked for, normalisations too."""
-    with torch.inference_mode(False), torch.enable_grad(), Elementary() if elementary else UnfusedAttention():
+    """Enable derivatives, of attention and recurrent layers in every order; if asked for, of normalisations too."""
+    with torch.inference_mode(False), torch.enable_grad(), Elementary() if elementary else Unfused():
         yield
 
 

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from osculate.checks import require_object, require_whole
-from osculate.differentiation import UnfusedAttention
+from osculate.differentiation import Unfused
 from osculate.inputs import Inputs, call, drawn_outputs, moved, take
 from osculate.likelihoods import Likelihood
 from osculate.methods._base import PriorLike, require_memory
@@ -208,7 +208,7 @@ class VariationalLaplace(MeanFieldMethod):
         self.store_size(y, num_data)
         due = int(self.steps) % self.settings.every == 0
         shared = due and self.settings.rows == 1 and not any(map(is_active_dropout, self.model.modules()))
-        with UnfusedAttention() if shared else nullcontext():
+        with Unfused() if shared else nullcontext():
             f, divergence = drawn_outputs(self.model, x)
         self.likelihood.check(f, y)
         total = -(self.likelihood.log_prob(f, y) - divergence).sum() / len(y)
@@ -217,7 +217,7 @@ class VariationalLaplace(MeanFieldMethod):
         elif due:  # a random part of the batch
             size = max(1, round(self.settings.rows * len(y)), FEWEST if _normalising(self.model) else 1)
             rows = torch.randperm(len(y), generator=self.generator(torch.device("cpu"), stream=1))[:size].to(y.device)
-            with _by_batch_statistics(self.model), UnfusedAttention():
+            with _by_batch_statistics(self.model), Unfused():
                 f, _ = drawn_outputs(self.model, take(x, rows))
                 total = total + self.settings.every * self.regulariser(f, y[rows])
         self.steps.add_(1)

@@ -17,7 +17,7 @@ from osculate.curvature.engine import Observation, pieces
 from osculate.curvature.plan import Plan
 from osculate.curvature.products import output_hessian
 from osculate.curvature.squared import squared_diagonal
-from osculate.differentiation import UnfusedAttention
+from osculate.differentiation import Unfused
 from osculate.inputs import Inputs, count, take
 from osculate.likelihoods import Likelihood
 from osculate.linalg import psd
@@ -201,7 +201,7 @@ def bottleneck_hessian(
     Cost: one pass through the network, and about one through the decoder for each unit.
     """
     network = observation.network
-    with torch.inference_mode(False), torch.enable_grad(), UnfusedAttention():
+    with torch.inference_mode(False), torch.enable_grad(), Unfused():
         leaf = z.clone().to(network.dtype).requires_grad_()
         f = network(x, within=replacing(module, lambda _: leaf.clone()))
         u = torch.zeros_like(f, requires_grad=True)

@@ -10,7 +10,7 @@ from torch.func import vmap
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from osculate.batches import Data, as_batches
-from osculate.differentiation import UnfusedAttention
+from osculate.differentiation import Unfused
 from osculate.inputs import Inputs, apply, as_floating, concatenate, floating, moved
 from osculate.likelihoods import Likelihood
 from osculate.methods._base import has_labels, require_labels
@@ -85,7 +85,7 @@ class NegativeLogJoint:
         return self.likelihood.log_prob(f.flatten(0, 1), y).unflatten(0, f.shape[:2])
 
     def _function(self, theta: Float[Tensor, " P"], x: Inputs) -> Float[Tensor, "N *C"]:
-        with UnfusedAttention():  # a mode, with which layers also leave out the fused attention of evaluation mode
+        with Unfused():  # a mode, with which layers also leave out the fused attention of evaluation mode
             return self.network(x, self.network.space.unflatten(theta))
 
     def _ready(self, x: Inputs, y: Tensor) -> tuple[Inputs, Tensor]:
