@@ -145,7 +145,7 @@ _SPARING: ContextVar[bool] = ContextVar("sparing", default=False)
 
 @contextmanager
 def sparing(memory: str | int | None) -> Iterator[None]:
-    """Let :func:`give_back` act in this context, where less than the default was asked for."""
+    """Let :func:`give_back` act in this context, and chunks be small, where less than the default was asked for."""
     asked = memory is not None and budget(memory, torch.device("cpu")) < DEFAULT_BUDGET
     token = _SPARING.set(_SPARING.get() or asked)
     try:
@@ -154,13 +154,18 @@ def sparing(memory: str | int | None) -> Iterator[None]:
         _SPARING.reset(token)
 
 
+def is_sparing() -> bool:
+    """True in the context of :func:`sparing` with less than the default."""
+    return _SPARING.get()
+
+
 def give_back() -> None:
     """Return freed memory to the system under a small budget, where the C library is glibc.
 
     It keeps what is freed for new temporaries; those that do not fit into the gaps come on top, up to twice what is
     used. Returning it takes up to a tenth of a second.
     """
-    if _SPARING.get() and (trim := _trim()) is not None:
+    if is_sparing() and (trim := _trim()) is not None:
         trim(0)
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from osculate.likelihoods import Likelihood, Link
 from osculate.likelihoods.quadrature import normal_points
 from osculate.linalg import root
-from osculate.memory import even_parts
+from osculate.memory import even_parts, is_sparing
 
 #: Largest number of floats in the function values of one chunk of positions.
 NUMBERS = 2**20
@@ -44,7 +44,7 @@ class MonteCarlo:
         """
         dimensions = mean.shape[-1] if covariance.ndim > mean.ndim else 1
         white, result = normal_points(self.points, dimensions).to(mean), torch.empty_like(mean)
-        numbers = NUMBERS if mean.device.type == "cpu" else ON_GPU * NUMBERS
+        numbers = NUMBERS if mean.device.type == "cpu" or is_sparing() else ON_GPU * NUMBERS
         for part in even_parts(len(mean), numbers // (self.points * mean.shape[-1])):
             centre, spread = mean[part], covariance[part]
             if spread.ndim > centre.ndim:

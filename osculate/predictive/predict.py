@@ -11,7 +11,7 @@ from osculate.batches import require_inputs
 from osculate.checks import require_generator, require_whole
 from osculate.inputs import Inputs, count, moved, take
 from osculate.likelihoods import Likelihood, Link
-from osculate.memory import free, require
+from osculate.memory import free, require, sparing
 from osculate.posteriors import Ensemble, Gaussian, Mixture, Posterior, Sampled, as_gaussian, as_posterior
 from osculate.posteriors.linearised import (
     all_outputs,
@@ -110,7 +110,8 @@ def predict(
     link = choose_link(likelihood, link)
     if via == "linearised":
         assert isinstance(posterior, Gaussian)  # no other posterior has this way
-        return _linearised(posterior, x, link, noise, joint, memory)
+        with sparing(memory):
+            return _linearised(posterior, x, link, noise, joint, memory)
     if isinstance(posterior, Sampled) and via != "mode":
         _require_room_for_mixture(posterior, x, samples)
         warn_if_far_worse(posterior)

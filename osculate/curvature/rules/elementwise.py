@@ -35,6 +35,8 @@ UNTAGGED = words(
     special_logit special_sinc subtract tanhshrink
     """
 )
+#: Elementwise operations that torch tags since version 2.12 only.
+LATELY_TAGGED = words("leaky_relu")
 #: Elementwise operations whose derivative is zero or one: the ordinary backward is already the squared one.
 SELECTIONS = words("add clamp clamp_max clamp_min clip clone masked_fill relu threshold where")
 
@@ -47,7 +49,8 @@ def is_elementwise(name: str) -> bool:
     overloads = getattr(torch.ops.aten, name, None)
     if name in UNTAGGED or not isinstance(overloads, torch._ops.OpOverloadPacket):
         return name in UNTAGGED
-    return any(torch.Tag.pointwise in getattr(overloads, each).tags for each in overloads.overloads())
+    tagged = any(torch.Tag.pointwise in getattr(overloads, each).tags for each in overloads.overloads())
+    return tagged or name in LATELY_TAGGED
 
 
 def squared_elementwise(call: Call, operation: Callable, *args: Any, **kwargs: Any) -> Any:
