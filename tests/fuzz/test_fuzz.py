@@ -1,11 +1,12 @@
 """Random cases agree with the dense truth or are refused in a sentence, and notice seeded mistakes."""
 
+import json
 from collections import Counter
 
 import pytest
 
 import osculate as osc
-from tests.fuzz.__main__ import CHECKED, fails, line
+from tests.fuzz.__main__ import CHECKED, RECORD, fails, line
 from tests.fuzz.cases import random_case
 from tests.fuzz.mutants import MUTANTS, caught
 from tests.fuzz.operations import OPERATIONS
@@ -50,6 +51,14 @@ def test_the_cases_of_make_check_reach_every_operation_likelihood_and_structure(
     assert {case.operation for case in cases} == set(OPERATIONS)
     assert {type(case.likelihood) for case in cases} == set(osc.likelihoods.REGISTRY.values())
     assert {case.structure.name for case in cases} == set(osc.structures.REGISTRY)
+
+
+def test_the_record_has_no_failure_and_every_mistake_was_noticed() -> None:
+    record = json.loads(RECORD.read_text())
+    assert record["cases"] >= 20_000
+    assert not record["failures"]
+    assert set(record["mutants"]) == {mutant.name for mutant in MUTANTS}
+    assert all(record["mutants"].values())
 
 
 @pytest.mark.slow
