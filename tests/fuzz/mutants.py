@@ -146,7 +146,7 @@ MUTANTS = (
     Mutant(
         "mean of the prior left out of the search",
         "evidence.problem:Problem.squares",
-        "self.q.seen_apart(theta.double())",
+        "self.q.seen_apart(theta).double()",
         "theta.double()",
     ),
     Mutant(

@@ -8,7 +8,7 @@ import pytest
 import osculate as osc
 from tests.fuzz.__main__ import CHECKED, RECORD, fails, line
 from tests.fuzz.cases import random_case
-from tests.fuzz.mutants import MUTANTS, caught
+from tests.fuzz.mutants import MUTANTS, Mutant, caught
 from tests.fuzz.operations import OPERATIONS
 from tests.fuzz.outcomes import AGREES, FAILURES, WEIGHTS, outcome
 
@@ -59,6 +59,12 @@ def test_the_record_has_no_failure_and_every_mistake_was_noticed() -> None:
     assert not record["failures"]
     assert set(record["mutants"]) == {mutant.name for mutant in MUTANTS}
     assert all(record["mutants"].values())
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_every_mistake_can_be_seeded(mutant: Mutant) -> None:
+    with mutant.seeded():
+        pass
 
 
 @pytest.mark.slow
