@@ -1,12 +1,13 @@
 """Checked batches from pairs of tensors, loaders and iterables: every function that takes data reads it from here."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sized
+from functools import partial
 from hashlib import sha256
 from typing import Any, TypeAlias, TypeGuard
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.data import (
     DataLoader,
     Dataset,
@@ -15,6 +16,7 @@ from torch.utils.data import (
     SubsetRandomSampler,
     WeightedRandomSampler,
 )
+from torch.utils.data.distributed import DistributedSampler
 
 from osculate.inputs import Inputs, count, take, tensors
 
@@ -24,7 +26,7 @@ Data: TypeAlias = Iterable | Dataset | tuple[Inputs, Tensor]
 BATCH_SIZE = 256
 
 
-def as_batches(data: Data, batch_size: int = BATCH_SIZE) -> Iterator[tuple[Inputs, Tensor]]:
+def as_batches(data: Data, batch_size: int = BATCH_SIZE, may_be_empty: bool = False) -> Iterator[tuple[Inputs, Tensor]]:
     """Iterate over checked ``(x, y)`` batches.
 
     Args:
@@ -32,11 +34,14 @@ def as_batches(data: Data, batch_size: int = BATCH_SIZE) -> Iterator[tuple[Input
             a tuple of tensors (``model(*x)``) or a mapping (``model(**x)``); a mapping with "labels", as Hugging Face
             loaders give it, is one batch.
         batch_size: Rows at a time where ``data`` is a pair of tensors or a plain ``Dataset``.
+        may_be_empty: True for a share of the data that may hold no batch.
+
+    The rows that a ``DistributedSampler`` repeats, so that all processes have equally many, are left out.
 
     Raises:
         TypeError: a batch is not an ``(x, y)`` pair of inputs and targets.
-        ValueError: no batch at all, an empty batch, different lengths, or a value that is not finite (the message
-            says which batch and which row).
+        ValueError: no batch at all, an empty batch, different lengths, a value that is not finite (the message says
+            which batch and which row), or a loader of accelerate that repeats rows for some processes.
 
     >>> [len(x) for x, y in as_batches((torch.zeros(5, 2), torch.zeros(5)), batch_size=2)]
     [2, 2, 1]
@@ -52,7 +57,7 @@ def as_batches(data: Data, batch_size: int = BATCH_SIZE) -> Iterator[tuple[Input
     elif isinstance(data, Dataset):
         batches = DataLoader(data, batch_size=batch_size)
     elif isinstance(data, Iterable) and not isinstance(data, Tensor | str | dict):
-        batches = data
+        batches = _without_padding(data) if isinstance(data, DataLoader) else data
     else:
         raise TypeError(
             f"data must be a DataLoader, an iterable of (x, y) batches or a pair of tensors (X, Y), "
@@ -61,8 +66,39 @@ def as_batches(data: Data, batch_size: int = BATCH_SIZE) -> Iterator[tuple[Input
     number = -1
     for number, batch in enumerate(batches):
         yield _checked(batch, number)
-    if number < 0:
+    if number < 0 and not may_be_empty:
         raise ValueError("the data hold no batch: the loader is empty. Pass at least one (x, y) batch.")
+
+
+def _without_padding(loader: DataLoader) -> Iterable:
+    """The batches of a loader, less the rows that it repeats to give all processes equally many."""
+    batches, sampler = loader.batch_sampler, loader.sampler
+    if getattr(batches, "even_batches", False) and isinstance(loader.dataset, Sized):  # of accelerate
+        each = (getattr(batches, "batch_size", None) or 1) * getattr(batches, "num_processes", 1)
+        if len(loader.dataset) % each:
+            raise ValueError(
+                f"the loader repeats rows, which would count twice, so that {len(loader.dataset):,} fill batches of "
+                f"{each:,} over all processes: prepare it by Accelerator(dataloader_config="
+                "DataLoaderConfiguration(even_batches=False))."
+            )
+    sampler = getattr(batches, "sampler", sampler)
+    if not isinstance(sampler, DistributedSampler) or sampler.drop_last:
+        return loader
+    own = len(range(sampler.rank, len(sampler.dataset), sampler.num_replicas))  # type: ignore[arg-type]
+    return loader if own == len(sampler) else _first_rows(loader, own)
+
+
+def _first_rows(batches: Iterable, left: int) -> Iterator[Any]:
+    """The batches as far as this number of rows."""
+    for batch in batches:
+        size = len(_parts(batch)[0])
+        if left > 0:
+            yield batch if size <= left else tree_map(partial(_cut, rows=left), batch)
+        left -= size
+
+
+def _cut(leaf: Any, rows: int) -> Any:
+    return leaf[:rows] if isinstance(leaf, Tensor) and leaf.ndim else leaf
 
 
 def number_of_batches(data: Data, batch_size: int = BATCH_SIZE) -> int | None:

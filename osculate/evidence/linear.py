@@ -11,7 +11,7 @@ exactly one mode for each prior. [antoran2022]
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import reduce
+from functools import cached_property, reduce
 
 import torch
 from jaxtyping import Float
@@ -62,12 +62,13 @@ class LinearModel:
 
     def __init__(self, q: Gaussian, data: Data | None, memory: int | None = None) -> None:
         self.network, self.mask = q.network.in_state_precision(), q.structure.covered.to(q.network.device)
-        self._whole = bool(self.mask.all())
+        self._whole, self.processes = bool(self.mask.all()), q.processes
         device, dtype = self.network.device, self.network.dtype
         batches = [(floating(moved(x, device), dtype), y.to(device)) for x, y in data_of(q, data)]
         total = sum(len(y) for _, y in batches)
         require_all(total, q)
-        each = COPIES * self.network.state_dtype.itemsize * activations(self.network, batches[0][0])
+        self._some = first = batches[0][0] if batches else floating(rows_for_shapes(q)[0], dtype)
+        each = COPIES * self.network.state_dtype.itemsize * activations(self.network, first)
         room = budget(q.memory if memory is None else memory, self.network.device, total * each)
         self.parts = [
             (take(x, part), y[part]) for x, y in batches for part in even_parts(count(x), max(1, room // each))
@@ -76,6 +77,11 @@ class LinearModel:
 
     def _passes(self) -> Iterable[Linearisation]:
         return (Linearisation(self.network, x) for x, _ in self.parts) if self._kept is None else self._kept
+
+    @cached_property
+    def no_outputs(self) -> Float[Tensor, "0 *C"]:
+        """The outputs of no data."""
+        return Linearisation(self.network, take(self._some, slice(1))).f[:0]
 
     def covered(self, v: Float[Tensor, "*S P"]) -> Float[Tensor, "*S P"]:
         """v, with zeros for parameters outside the posterior."""
@@ -98,7 +104,8 @@ class LinearModel:
     def transposed(self, u: list[Tensor]) -> Float[Tensor, " P"]:
         """Jᵀ u of a column given part by part."""
         parts = (at.vjp(column.unsqueeze(0))[0] for at, column in zip(self._passes(), u, strict=True))
-        return self.covered(reduce(torch.add, parts))
+        zero = torch.zeros_like(self.network.mean)
+        return self.covered(self.processes.summed(reduce(torch.add, parts, zero)))
 
     def pushed(self, v: Float[Tensor, "S P"]) -> Float[Tensor, "S K"]:
         """J v for several v, all outputs of all data side by side."""
@@ -118,7 +125,7 @@ class LinearModel:
             total = torch.zeros_like(v)
             for at, through in zip(self._passes(), maps, strict=True):
                 total += at.vjp(through(at.jvp(v)))
-            return self.covered(total / q.temperature) + self.prior(q, v)
+            return self.covered(self.processes.summed(total) / q.temperature) + self.prior(q, v)
 
         return product
 
@@ -142,12 +149,13 @@ class LinearModel:
 
 
 def summed_statistics(q: Gaussian, data: Iterable[tuple[Float[Tensor, "_ *C"], Tensor]]) -> dict[str, Tensor]:
-    """The statistics of the likelihood, summed over batches of outputs and targets."""
-    found: dict[str, Tensor] = {}
+    """The statistics of the likelihood, summed over batches of outputs and targets, and over all processes."""
+    alone = q.processes.alone
+    found = {} if alone else {name: torch.zeros_like(value) for name, value in q.fit.statistics.items()}
     for h, y in data:
         for name, value in q.likelihood.statistics(h, y.to(h.device)).items():
             found[name] = found.get(name, torch.zeros_like(value)) + value
-    return found
+    return found if alone else {name: q.processes.summed(value) for name, value in found.items()}
 
 
 def require_all(total: int, q: Gaussian) -> None:
@@ -156,6 +164,8 @@ def require_all(total: int, q: Gaussian) -> None:
     Raises:
         ValueError: there are more or fewer data.
     """
+    if not q.processes.alone:
+        total = sum(q.processes.gather(total))
     if total != q.num_data:
         raise ValueError(
             f"the linear model needs the data that the posterior was fitted to: it had {q.num_data:,}, and there "
@@ -177,4 +187,11 @@ def data_of(q: Gaussian, data: Data | None) -> Iterator[tuple[Inputs, Tensor]]:
             "the mode of the linear model depends on the data, which a posterior from a file, or one fitted to an "
             "iterator, does not have: pass data=, the data that it was fitted to."
         )
-    return as_batches(data)
+    return as_batches(data, may_be_empty=not q.processes.alone)
+
+
+def rows_for_shapes(q: Gaussian) -> tuple[Inputs, Tensor]:
+    """Some data for the shapes of inputs and targets, in a process whose share is empty."""
+    assert q.first_data is not None
+    x, y = q.first_data
+    return moved(x, q.network.device), y.to(q.network.device)

@@ -124,7 +124,8 @@ class _SearchOnAll(Search):
     @property
     def outputs(self) -> Float[Tensor, "N *C"]:
         """h(θ, x) of all data, in their order."""
-        return torch.cat(self._place.outputs)
+        outputs = self._place.outputs
+        return torch.cat(outputs) if outputs else self._model.no_outputs
 
     def statistics(self, q: Gaussian) -> dict[str, Tensor]:
         return self._model.statistics(q, self._place)
@@ -140,6 +141,8 @@ class _SearchOnAll(Search):
             there = self._place.moved(length, direction, change)
             pairs = zip(model.scores(q, there.outputs), change, strict=True)
             data = sum(float((score.double() * d.double()).sum()) for score, d in pairs)
+            if not model.processes.alone:
+                data = float(model.processes.summed(torch.tensor(data, dtype=torch.double, device=along.device)))
             return data + first + length * rise
 
         return slope
@@ -209,7 +212,8 @@ class _RowSpace(Search):
         assert isinstance(block, DualBlock)
         assert isinstance(dual, Dual)
         pairs = zip(model.place().outputs, model.parts, strict=True)
-        residual = torch.cat([(y.to(h) - h).flatten(1) for h, (_, y) in pairs]).double() / _variance(q) ** 0.5
+        apart_of = [(y.to(h) - h).flatten(1) for h, (_, y) in pairs] or [model.no_outputs.flatten(1)]
+        residual = model.processes.joined(torch.cat(apart_of)).double() / _variance(q) ** 0.5
         own = dual.coordinates(residual.unsqueeze(0))[0]
         apart = model.covered(q.prior.apart(q.network.mean.double()))[block.positions]
         self._block, self._covered, self._start = block, model.covered, q.network.mean
@@ -463,6 +467,7 @@ class Stochastic:
 
 class _StochasticSearch(Search):
     def __init__(self, settings: Stochastic, q: Gaussian, data: Data | None, start: Tensor | None) -> None:
+        q.processes.require_alone("stochastic steps are taken", "use the solver 'newton'")
         self._settings, self._data = settings, q.data if data is None else data
         self._network, self._mask = q.network.in_state_precision(), q.structure.covered.to(q.network.device)
         mean = self._network.mean

@@ -55,6 +55,7 @@ def pathwise_draws(
     q = as_gaussian(q, "pathwise_draws")
     if not isinstance(q.likelihood, GaussianNoise):
         raise TypeError(f"pathwise draws need Gaussian noise, got {type(q.likelihood).__name__}: use q.sample().")
+    q.processes.require_alone("pathwise draws are made", "use q.sample()")
     model, space, mean = LinearModel(q, data), q.network.space, q.network.mean
     scale = torch.as_tensor(q.likelihood.scale, dtype=torch.double, device=mean.device) * float(q.temperature) ** 0.5
     noise = torch.cat([scale.expand_as(y).reshape(-1) for _, y in model.parts])

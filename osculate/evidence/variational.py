@@ -15,7 +15,7 @@ from osculate.curvature.columns import GGN, Kind
 from osculate.curvature.engine import Observation
 from osculate.curvature.products import activations
 from osculate.evidence.elbo import divergence
-from osculate.evidence.linear import data_of, require_all, summed_statistics
+from osculate.evidence.linear import data_of, require_all, rows_for_shapes, summed_statistics
 from osculate.inputs import Inputs, concatenate, moved, take, tensors
 from osculate.likelihoods import Likelihood
 from osculate.likelihoods.quadrature import normal_nodes, normal_points
@@ -188,6 +188,8 @@ class Held:
                 require_memory(q, x, y)
             batches.append((moved(x, q.network.device), y.to(q.network.device)))
         require_all(sum(len(y) for _, y in batches), q)
+        if not batches:  # in a process without data
+            return cls([], rows_for_shapes(q)[1][:0], [])
         batches = list(joined(batches, _rows(q, batches[0][0])))
         targets = torch.cat([y for _, y in batches])
         rows = torch.arange(len(targets), device=targets.device).split([len(y) for _, y in batches])
@@ -208,6 +210,8 @@ class Held:
         """The data at these indices, which grow."""
         chosen = [rows[(rows >= n[0]) & (rows <= n[-1])] - n[0] for _, n in self.indexed]
         batches = [(take(x, n), y[n]) for (x, y), n in zip(self.batches, chosen, strict=True) if len(n)]
+        if not batches:
+            return Held([], self.targets[:0], [])
         batches = list(joined(batches, max(len(n) for _, n in self.indexed)))
         ends = torch.arange(len(rows), device=rows.device).split([len(y) for _, y in batches])
         return Held(batches, self.targets[rows], [(x, n) for (x, _), n in zip(batches, ends, strict=True)])
@@ -304,9 +308,11 @@ def curvature_of(
     sums: Sums | None = None,
 ) -> Curvature:
     """The curvature of a likelihood at the network of a posterior, in its structure."""
-    first = Observation(q.network, q.fit.plan, likelihood, kind, batches[0], budget(q.memory, q.network.device))
+    some = batches[0] if batches else rows_for_shapes(q)
+    first = Observation(q.network, q.fit.plan, likelihood, kind, some, budget(q.memory, q.network.device))
     structure = q.structure.structure
-    return fitted(first, structure, (iter(batches) for _ in range(structure.passes)), sums).curvature
+    passes = (iter(batches) for _ in range(structure.passes))
+    return fitted(first, structure, passes, sums, q.processes).curvature
 
 
 @dataclass(frozen=True, eq=False)
@@ -340,6 +346,9 @@ class PosteriorAtData:
         def together() -> tuple[Tensor, ...]:
             return tuple(torch.cat(parts).contiguous() for parts in zip(*each, strict=True))
 
+        if not held.batches:
+            x, _ = rows_for_shapes(q)
+            each.append(tuple(value[:0] for value in _function_values(q, take(x, slice(1)))))
         for number, (x, _) in enumerate(held.batches[passed:], passed + 1):
             each.append(_function_values(q, x))
             if file is not None:
@@ -356,7 +365,8 @@ class PosteriorAtData:
         """L(m, S)."""
         q, smoothed = self.q, self.smoothed
         rows = torch.arange(len(smoothed.outputs), device=smoothed.outputs.device)
-        found = smoothed.log_prob(smoothed.outputs, rows).double().sum() / q.temperature - divergence(q)
+        total = q.processes.summed(smoothed.log_prob(smoothed.outputs, rows).double().sum())
+        found = total / q.temperature - divergence(q)
         if not bool(found.isfinite()):
             raise ValueError(
                 f"the evidence lower bound of this posterior is {float(found)}: its function values are too uncertain "
@@ -369,17 +379,19 @@ class PosteriorAtData:
 
         Some of the data decide where the sum over all of them is beyond doubt.
         """
-        total = len(self.held.targets)
+        processes, own = self.q.processes, len(self.held.targets)
+        sizes = processes.gather(own)
+        total, first = sum(sizes), sum(sizes[: processes.rank])
         fixed = float(divergence(self.q) - divergence(q))
         for size in (JUDGING, total):
             rows = torch.randperm(total, generator=torch.Generator().manual_seed(0))[:size].sort().values
-            rows = rows.to(self.held.targets.device)
+            rows = (rows[(rows >= first) & (rows < first + own)] - first).to(self.held.targets.device)
             there = PosteriorAtData.of(q, self.held.part(rows)).smoothed
             before = self.smoothed.log_prob(self.smoothed.outputs[rows], rows).double()
             after = there.log_prob(there.outputs, torch.arange(len(rows), device=rows.device)).double()
-            change = (after - before) / q.temperature
-            rise, unseen = fixed + total * float(change.mean()), 1 - len(rows) / total
-            error = total * float(change.std()) * (unseen / len(rows)) ** 0.5 if unseen else 0.0
+            change = processes.joined((after - before) / q.temperature)
+            rise, unseen = fixed + total * float(change.mean()), 1 - len(change) / total
+            error = total * float(change.std()) * (unseen / len(change)) ** 0.5 if unseen else 0.0
             if not unseen or abs(rise) > ERRORS * error:
                 break
         return rise >= 0
@@ -401,7 +413,9 @@ def _function_values(q: Gaussian, x: Inputs) -> tuple[Tensor, Float[Tensor, "n T
 @torch.no_grad()
 def network_outputs(q: Gaussian, held: Held) -> Float[Tensor, "N *C"]:
     """Outputs of the network for all data."""
-    return torch.cat([q.network(x) for x, _ in held.batches]).to(q.network.state_dtype)
+    inputs = [x for x, _ in held.batches] or [take(rows_for_shapes(q)[0], slice(1))]
+    outputs = torch.cat([q.network(x) for x in inputs]).to(q.network.state_dtype)
+    return outputs[: len(held.targets)]
 
 
 def require_same_data(q: Gaussian, outputs: Tensor, targets: Tensor) -> None:
@@ -412,7 +426,8 @@ def require_same_data(q: Gaussian, outputs: Tensor, targets: Tensor) -> None:
         outputs: Outputs of the network for all data.
         targets: Their targets.
     """
-    q.likelihood.check(outputs, targets)
+    if len(targets):
+        q.likelihood.check(outputs, targets)
     found = q.likelihood.log_likelihood(summed_statistics(q, [(outputs, targets)]))
     expected = q.likelihood.log_likelihood(q.fit.statistics)
     near = max(SAME, 10 * torch.finfo(q.network.dtype).eps)

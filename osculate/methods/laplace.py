@@ -16,6 +16,7 @@ from osculate.batches import Data, as_batches, fingerprint, is_pair, number_of_b
 from osculate.curvature.columns import GGN, Kind
 from osculate.curvature.engine import Observation
 from osculate.curvature.plan import make_plan
+from osculate.distributed import Group, group
 from osculate.evidence import calibrated, maximise_evidence
 from osculate.inputs import Inputs, moved
 from osculate.memory import sparing
@@ -51,6 +52,7 @@ def laplace(
     memory: str | int | None = None,
     checkpoint: str | os.PathLike | None = None,
     every: str | int = "5min",
+    distributed: str | bool = "auto",
     progress: bool = False,
 ) -> Gaussian:
     r"""The Laplace approximation of the posterior over a trained network's parameters.
@@ -92,7 +94,10 @@ def laplace(
             the same order; they are passed over, for their digest, and not summed again. Only the choice of the prior
             by the evidence, and of the subnetwork, is repeated.
         every: Interval at which it is written: a time such as "30s" or "5min", or a number of batches.
-        progress: Show a progress bar.
+        distributed: "auto": where a process group of ``torch.distributed`` is initialised, each of its processes makes
+            this call with its own share of the data, which may be empty, and gets the posterior of all data; False:
+            this process fits its data alone.
+        progress: Show a progress bar, in the first process.
 
     Returns:
         A posterior for ``osc.predict``, ``osc.log_evidence``, ``osc.tune`` and ``osc.save``; if it is refined, that of
@@ -102,7 +107,8 @@ def laplace(
         ValueError: dropout or batch normalisation is in training mode, no parameter is trainable, the data are empty
             or not finite, the targets do not fit, a name is unknown, the model returns no such output or several
             without a choice, or the network is too large. The checkpoint is of another network, of other data or
-            settings, damaged, or in use.
+            settings, damaged, or in use. The processes have the same data, or different networks or settings.
+        RuntimeError: another process has failed, or does not take part.
         TypeError: a likelihood, structure, curvature or prior is of another type, the loader yields no pairs, or the
             targets are of the wrong type.
 
@@ -142,27 +148,37 @@ def laplace(
     if checkpoint is not None:
         matrix.require_sums()
         _warn_of_order(data)
+    processes = group(distributed)
+    progress = progress and processes.rank == 0
     with opened(checkpoint, every) as file, sparing(memory):
-        batches = _tracked(data, progress, f"{matrix.name} curvature")
-        first = next(batches)
+        with processes.together():
+            batches = _tracked(data, progress, f"{matrix.name} curvature", not processes.alone)
+            own = next(batches, None)
+        first = _first(own, processes)
         network = _network(model, subset, first[0])
-        start = observe(network, likelihood, kind, first, memory)
+        start = observe(network, likelihood, _of_process(kind, processes), first, memory)
+        if not processes.alone:
+            processes.require_same(_dependencies(start, matrix))
         require_room(start, Diag() if isinstance(subset, Subnetwork) else matrix, memory)
-        batches_of_fit: Iterator[tuple[Inputs, Tensor]] = chain([first], batches)
+        batches_of_fit: Iterator[tuple[Inputs, Tensor]] = chain([] if own is None else [own], batches)
         if isinstance(subset, Subnetwork):
+            processes.require_alone("a Subnetwork is chosen", "name the parameters of its layers")
             start = _restricted(start, subset, matrix, data, batches_of_fit, progress)
             batches_of_fit = _tracked(data, progress, f"{matrix.name} curvature of the subnetwork")
             require_room(start, matrix, memory)
-        matrix.require_few(start, len(data[1]) if is_pair(data) else len(first[1]) * (number_of_batches(data) or 1))
+        size = len(data[1]) if is_pair(data) else len(first[1]) * (number_of_batches(data) or 1)
+        matrix.require_few(start, max(processes.gather(size)))
         titles = (
             f"{matrix.name} curvature, pass {number} of {matrix.passes}" for number in range(2, matrix.passes + 1)
         )
-        again = chain([batches_of_fit], (_tracked(data, progress, title) for title in titles))
-        fit = fitted(start, matrix, again, None if checkpoint is None else _sums(start, matrix, data, file))
+        again = chain([batches_of_fit], (_tracked(data, progress, title, not processes.alone) for title in titles))
+        fit = fitted(start, matrix, again, None if checkpoint is None else _sums(start, matrix, data, file), processes)
         file.write()
         kept = None if isinstance(data, Iterator) else data
         prior.require_structure(fit.curvature)
-        q = Gaussian(fit, likelihood, prior, first_data=first_rows(*first), data=kept).noted(memory=memory)
+        q = Gaussian(fit, likelihood, prior, first_data=first_rows(*first), data=kept).noted(
+            memory=memory, processes=processes
+        )
         if by_evidence:
             q = maximise_evidence(q)
         studied = (likelihood.quadratic or (likelihood.saturates and prior.independent)) and isinstance(kind, GGN)
@@ -183,11 +199,15 @@ def _warn_of_order(data: Data) -> None:
 
 def _sums(start: Observation, structure: Structure, data: Data, file: Checkpoint) -> Sums:
     """The part of a checkpoint for the sums of the fit."""
+    about = {f"data {name}": words for name, words in fingerprint(data).items()} | _dependencies(start, structure)
+    return Sums(file, "fit", about, hasattr(start.kind, "generator"), getattr(start.kind, "generator", None))
+
+
+def _dependencies(start: Observation, structure: Structure) -> dict[str, str]:
+    """Texts on which the sums depend besides the data."""
     generator = getattr(start.kind, "generator", None)
     kind = start.kind if generator is None else replace(start.kind, generator=None)  # type: ignore[type-var]
-    about = {f"data {name}": words for name, words in fingerprint(data).items()}
-    about |= dependencies(start.network, start.plan, structure=structure, curvature=kind, likelihood=start.likelihood)
-    return Sums(file, "fit", about, hasattr(start.kind, "generator"), generator)
+    return dependencies(start.network, start.plan, structure=structure, curvature=kind, likelihood=start.likelihood)
 
 
 def _refined(q: Gaussian, noise: bool, required: bool, progress: bool, file: Checkpoint) -> Gaussian:
@@ -215,8 +235,33 @@ def laplace_in_training(
         return laplace(model.eval(), likelihood, data, refine=False, **choice).replace(temperature=temperature)
 
 
-def _tracked(data: Data, progress: bool, title: str) -> Iterator[tuple[Inputs, Tensor]]:
-    yield from track(as_batches(data), title, number_of_batches(data), progress)
+def _tracked(data: Data, progress: bool, title: str, may_be_empty: bool = False) -> Iterator[tuple[Inputs, Tensor]]:
+    yield from track(as_batches(data, may_be_empty=may_be_empty), title, number_of_batches(data), progress)
+
+
+def _first(own: tuple[Inputs, Tensor] | None, processes: Group) -> tuple[Inputs, Tensor]:
+    """The first batch; with several processes some rows of the first one that has any, the same in all.
+
+    Raises:
+        ValueError: no process has data.
+    """
+    if processes.alone:
+        assert own is not None
+        return own
+    cpu = torch.device("cpu")
+    each = processes.gather(None if own is None else first_rows(moved(own[0], cpu), own[1].cpu()))
+    if (found := next((rows for rows in each if rows is not None), None)) is None:
+        raise ValueError("the data hold no batch in any process. Pass at least one (x, y) batch to one of them.")
+    return found
+
+
+def _of_process(kind: Kind, processes: Group) -> Kind:
+    """The kind of curvature with random labels of its own in each process."""
+    if processes.alone or not hasattr(kind, "generator"):
+        return kind
+    drawn = torch.randint(2**62, (), generator=kind.generator, device=getattr(kind.generator, "device", "cpu"))
+    seed = processes.gather(int(drawn))[0] + processes.rank
+    return replace(kind, generator=torch.Generator().manual_seed(seed))  # type: ignore[type-var]
 
 
 def _restricted(

@@ -10,6 +10,7 @@ from osculate.batches import require_finite
 from osculate.curvature.columns import Hessian, Kind
 from osculate.curvature.engine import Observation
 from osculate.curvature.plan import Plan, make_plan
+from osculate.distributed import ALONE, Group
 from osculate.inputs import Inputs, apply, count, moved, take
 from osculate.likelihoods import Likelihood
 from osculate.memory import TEMPORARY, budget, free
@@ -145,6 +146,7 @@ def fitted(
     structure: Structure,
     passes: Iterable[Iterable[tuple[Inputs, Tensor]]],
     sums: Sums | None = None,
+    group: Group = ALONE,
 ) -> Fit:
     """The curvature and the likelihood's statistics, summed over all batches.
 
@@ -153,6 +155,10 @@ def fitted(
         structure: The structure.
         passes: The batches of each pass.
         sums: Part of a checkpoint for the sums, by which an interrupted fit goes on; None for none.
+        group: Processes that share the data: each passes over its own, and the sums are those of all.
+
+    Raises:
+        RuntimeError: another process has failed, or does not take part.
     """
     network, likelihood = start.network, start.likelihood
     curvature = structure.zero(start.plan.specs, network.space, network.state_dtype, network.device)
@@ -163,19 +169,24 @@ def fitted(
     if sums is not None:
         curvature, size = sums.restored(curvature, statistics)
     for number, batches in enumerate(passes):
-        for batch, (x, y) in enumerate(batches):
-            if sums is not None and sums.done(number, batch, (x, y)):
-                continue
-            x, y = moved(x, network.device), y.to(network.device)
-            f = structure.add(curvature, replace(start, batch=(x, y), number=batch), number)
-            if number == 0:
-                for name, value in likelihood.statistics(f, y).items():
-                    statistics[name] = statistics.get(name, torch.zeros_like(value)) + value
-                size += len(y)
+        with group.together():
+            for batch, (x, y) in enumerate(batches):
+                if sums is not None and sums.done(number, batch, (x, y)):
+                    continue
+                x, y = moved(x, network.device), y.to(network.device)
+                f = structure.add(curvature, replace(start, batch=(x, y), number=batch), number)
+                if number == 0:
+                    for name, value in likelihood.statistics(f, y).items():
+                        statistics[name] = statistics.get(name, torch.zeros_like(value)) + value
+                    size += len(y)
+                if sums is not None:
+                    sums.keep(curvature, statistics, size)
             if sums is not None:
-                sums.keep(curvature, statistics, size)
-        if sums is not None:
-            sums.end_of_pass(number)
+                sums.end_of_pass(number)
+        if not group.alone and (sums is None or number >= sums.finished):
+            curvature.join(group, number, start)
+            if number == 0:
+                statistics, size = _joined(statistics, size, group, network.device)
         if sums is None or number >= sums.finished:
             curvature.finish()
             if sums is not None:
@@ -186,6 +197,25 @@ def fitted(
     for name, tensor in curvature.tensors().items():
         require_finite(tensor, f"the curvature ({name})")
     return Fit(curvature, likelihood, statistics, size, start.plan, network, start.kind.name)
+
+
+def _joined(
+    statistics: Mapping[str, Tensor], size: int, group: Group, device: torch.device
+) -> tuple[dict[str, Tensor], int]:
+    """The sums over the data of all processes.
+
+    Raises:
+        ValueError: all processes have the same data.
+    """
+    each = group.gather(({name: value.detach().cpu() for name, value in statistics.items()}, size))
+    (first, n), *others = [sums for sums in each if sums[1]]
+    if others and all(m == n and all(map(torch.equal, first.values(), own.values())) for own, m in others):
+        raise ValueError(
+            f"all processes have the same {n:,} data, which would count {len(others) + 1} times: give each process its "
+            "own share, for example with torch.utils.data.DistributedSampler, or fit with distributed=False."
+        )
+    total = {name: sum((own[name] for own, _ in others), value) for name, value in first.items()}
+    return {name: value.to(device) for name, value in total.items()}, n + sum(m for _, m in others)
 
 
 def first_rows(x: Inputs, y: Tensor) -> tuple[Inputs, Tensor]:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from osculate.curvature.columns import Hessian
 from osculate.curvature.plan import make_plan
+from osculate.distributed import ALONE, Group
 from osculate.inputs import Inputs, moved
 from osculate.likelihoods import Likelihood
 from osculate.parameters import Network
@@ -44,6 +45,7 @@ class Gaussian(Sampled):
             :meth:`replace` if it changes predictions.
         memory: Bytes, or a text such as "2GB", that the fit was allowed to take, by which its refinement and tuning
             plan as well; None for the default. Not in files.
+        processes: Processes that share the data of the fit, which its refinement shares as well; not in files.
         compared: True once a sampled predictive was compared with the mode, which happens once for each posterior.
     """
 
@@ -57,6 +59,7 @@ class Gaussian(Sampled):
     refinement: Any = field(default=None, init=False)
     tuning: Any = field(default=None, init=False)
     memory: str | int | None = field(default=None, init=False)
+    processes: Group = field(default=ALONE, init=False)
     compared: bool = field(default=False, init=False)
     ways: ClassVar[tuple[str, ...]] = ("linearised", "sampled", "mode")
 
@@ -141,7 +144,9 @@ class Gaussian(Sampled):
         True
         """
         result = replace(self, **changes)
-        kept = {"memory": self.memory} | ({"refinement": self.refinement} if result.offset is not None else {})
+        kept: dict[str, Any] = {"memory": self.memory, "processes": self.processes}
+        if result.offset is not None:
+            kept["refinement"] = self.refinement
         return result.noted(**kept, **({"tuning": self.tuning} if changes.keys() <= {"first_data", "data"} else {}))
 
     def through(self, module: Any, x: Inputs) -> "Gaussian":
@@ -162,10 +167,10 @@ class Gaussian(Sampled):
         """The same posterior with notes on how it was made.
 
         Args:
-            **notes: New values of ``tuning``, ``refinement`` and ``memory``.
+            **notes: New values of ``tuning``, ``refinement``, ``memory`` and ``processes``.
         """
         result = replace(self)
-        for name in ("tuning", "refinement", "memory"):
+        for name in ("tuning", "refinement", "memory", "processes"):
             object.__setattr__(result, name, notes.get(name, getattr(self, name)))
         return result
 

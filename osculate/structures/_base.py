@@ -17,6 +17,7 @@ from osculate.curvature.columns import Hessian
 from osculate.curvature.engine import Observation, Piece
 from osculate.curvature.forms import AnyForm, Dense, Unit
 from osculate.curvature.plan import BlockSpec
+from osculate.distributed import Group
 from osculate.inputs import Inputs
 from osculate.memory import require
 from osculate.parameters import ParameterSpace
@@ -87,6 +88,22 @@ class Curvature:
             if form is not None:
                 assert not isinstance(form, Unit)  # only for the identity columns of a predictive
                 block.accumulate(form)
+
+    def join(self, group: Group, pass_index: int, start: Observation) -> None:
+        """Add the data of other processes, in place, after a pass over the data and before :meth:`finish`.
+
+        Args:
+            group: All processes.
+            pass_index: Index of the pass.
+            start: Some data, with the network and the kind of curvature.
+
+        Raises:
+            ValueError: states that do not add.
+        """
+        group.sum_(tensor for block in self.blocks for tensor in block.addends(pass_index))
+        if not pass_index and not group.alone:
+            for block in self.blocks:
+                block.join(group, start)
 
     def finish(self) -> None:
         """Complete the matrices after the last :meth:`accumulate`, in place."""

@@ -10,7 +10,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from osculate.curvature.engine import Observation
 from osculate.curvature.forms import AnyForm, Dense, Form, Outer
+from osculate.distributed import Group
 from osculate.inputs import Inputs
 from osculate.linalg import row_products
 from osculate.parameters import ParameterSpace
@@ -54,6 +56,18 @@ class Block(ABC):
     def kept(self) -> list[tuple[Inputs, Tensor]]:
         """The data that the state itself holds, in batches; nothing for most blocks."""
         return []
+
+    def addends(self, pass_index: int) -> list[Tensor]:
+        """The parts of the state to which a pass over the data has added."""
+        return [] if pass_index else list(self.tensors().values())
+
+    def join(self, group: Group, start: Observation) -> None:
+        """Add what other processes have and is no sum, in place, after the first pass and before :meth:`finish`.
+
+        Args:
+            group: All processes.
+            start: Some data, with the network and the kind of curvature.
+        """
 
     def together(self, joint: "Joint") -> Any:
         """The argument of :meth:`accumulate` for the forms of all parameters; by default whole rows."""

@@ -10,7 +10,9 @@ import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
+from osculate.curvature.engine import Observation
 from osculate.curvature.forms import Dense
+from osculate.distributed import Group
 from osculate.linalg import cholesky, damping, eigh
 from osculate.memory import even_parts, free
 from osculate.structures.blocks._base import Block, Delta, Joint, Precision, grams
@@ -81,6 +83,10 @@ class Others:
         return torch.cat(correlated.prior.class_weights()) @ self._classes[key]
 
 
+def _moved(packs: list[Pack], device: torch.device) -> list[Pack]:
+    return [{name: value.to(device) for name, value in pack.items()} for pack in packs]
+
+
 @dataclass(frozen=True, eq=False)
 class DualBlock(Block):
     r"""G = Xᵀ Cᵀ C X with K rows X, those of all data or of some, and a small matrix C, omitted if it is the identity.
@@ -114,6 +120,25 @@ class DualBlock(Block):
         self.sizes.append(form.count)
         for rows, each in zip(self.rows, form.forms, strict=True):
             rows.append(each)
+
+    def addends(self, pass_index: int) -> list[Tensor]:
+        return []  # rows are no sums
+
+    def join(self, group: Group, start: Observation) -> None:
+        """The rows of all processes, one process after another."""
+        if self.draw is not None or self.others is not None:
+            raise ValueError(
+                "structure='dual' draws its points, or the vectors beyond its basis, in one process: fit in one "
+                "(distributed=False), without points=, or with structure='low_rank' or 'kron'."
+            )
+        own = self.sizes.copy(), [_moved(rows.packs, torch.device("cpu")) for rows in self.rows]
+        self.sizes.clear()
+        for rows in self.rows:
+            rows.packs.clear()
+        for sizes, packs in group.gather(own):
+            self.sizes.extend(sizes)
+            for rows, each in zip(self.rows, packs, strict=True):
+                rows.packs.extend(_moved(each, self.positions.device))
 
     def finish(self) -> None:
         """Concatenate the rows after the first pass; combine them after the second."""

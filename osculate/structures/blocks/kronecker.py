@@ -36,7 +36,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from osculate.curvature.engine import Observation
 from osculate.curvature.forms import AnyForm, Dense, Form, Lookup, Outer, Unit, matrices
+from osculate.distributed import Group
 from osculate.linalg import add_gram, eigh, mirror
 from osculate.memory import even_parts, give_back
 from osculate.structures.blocks._base import Block, Delta, Picked, Precision, grams, weighted_grams
@@ -115,17 +117,18 @@ class KroneckerBlock(Block):
         else:
             add_gram(self.outputs, form.g.permute(3, 0, 1, 2, 4).flatten(1, 3))  # (G, V·N·R, O)
 
+    def addends(self, pass_index: int) -> list[Tensor]:
+        if pass_index:
+            return [] if self.corrected is None else [self.corrected]
+        return [self.inputs, self.outputs, self.count]
+
+    def join(self, group: Group, start: Observation) -> None:
+        self.reduces.fill_(_agreed(group.gather(int(self.reduces))))
+
     def added(self, other: Block) -> Block:
         assert isinstance(other, KroneckerBlock)
-        decided = [block for block in (self, other) if block.reduces >= 0]
-        if len({int(block.reduces) for block in decided}) > 1:
-            raise ValueError(
-                "these factors do not add: sharing='auto' chose by the first data of each fit, 'reduce' in one and "
-                "'expand' in the other. Fit all data at once, or both with Kron(sharing='expand') or "
-                "Kron(sharing='reduce')."
-            )
-        reduces = decided[0].reduces if decided else self.reduces
-        return replace(super().added(other), reduces=reduces.clone())  # type: ignore[type-var]
+        reduces = torch.full_like(self.reduces, _agreed([int(self.reduces), int(other.reduces)]))
+        return replace(super().added(other), reduces=reduces)  # type: ignore[type-var]
 
     def scaled(self, factor: Float[Tensor, ""] | float) -> "KroneckerBlock":
         return replace(self, outputs=self.outputs * factor)
@@ -254,6 +257,18 @@ class KroneckerBlock(Block):
         size, shape = len(self.positions), self.eigenvalues.shape
         units = self.rotate(torch.eye(size, dtype=self.outputs.dtype, device=self.outputs.device).unflatten(-1, shape))
         return units.flatten(1) * self.eigenvalues.reshape(-1) @ units.flatten(1).T
+
+
+def _agreed(choices: list[int]) -> int:
+    """The one treatment of shared weights that all have, −1 where none has data."""
+    decided = {choice for choice in choices if choice >= 0}
+    if len(decided) > 1:
+        raise ValueError(
+            "these factors do not add: sharing='auto' chose by the first data of each fit or process, 'reduce' in one "
+            "and 'expand' in another. Fit all data at once, or all with Kron(sharing='expand') or "
+            "Kron(sharing='reduce')."
+        )
+    return decided.pop() if decided else -1
 
 
 def _decomposed(factor: Float[Tensor, "G n n"]) -> tuple[Float[Tensor, "G n"], Float[Tensor, "G n n"]]:

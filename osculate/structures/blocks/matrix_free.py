@@ -15,7 +15,8 @@ from osculate.curvature import products
 from osculate.curvature.columns import GGN, Columns, Hessian
 from osculate.curvature.engine import Observation
 from osculate.curvature.linearisation import Linearisation
-from osculate.inputs import Inputs, apply, take
+from osculate.distributed import Group
+from osculate.inputs import Inputs, apply, moved, take
 from osculate.parameters import Network
 from osculate.randomness import drawn_on
 from osculate.structures.blocks._base import Block, Delta, Precision
@@ -100,15 +101,19 @@ class Batch:
     def to(self, network: Network) -> "Batch":
         """The same batch for the network on another device or in another floating type."""
 
-        def moved(tensor: Tensor) -> Tensor:
+        def converted(tensor: Tensor) -> Tensor:
             return tensor.to(network.device, network.dtype if tensor.is_floating_point() else tensor.dtype)
 
         there = replace(
             self.observation,
             network=network,
-            batch=(apply(moved, self.observation.x), moved(self.observation.y)),
+            batch=(apply(converted, self.observation.x), converted(self.observation.y)),
         )
-        return Batch(there, moved(self.f), None if self.columns is None else moved(self.columns), self.weight)
+        return Batch(there, converted(self.f), None if self.columns is None else converted(self.columns), self.weight)
+
+
+def _on(tensor: Tensor | None, device: torch.device) -> Tensor | None:
+    return None if tensor is None else tensor.to(device)
 
 
 @dataclass(frozen=True)
@@ -153,6 +158,23 @@ class MatrixFreeBlock(LowRankBlock):
         assert isinstance(other, MatrixFreeBlock)
         return replace(super().added(other), batches=self.batches + other.batches)  # type: ignore[type-var]
 
+    def join(self, group: Group, start: Observation) -> None:
+        """The batches of all processes, one process after another: each has all data from then on."""
+        cpu, device = torch.device("cpu"), start.network.device
+        own = [
+            (moved(batch.observation.x, cpu), batch.observation.y.cpu(), _on(batch.columns, cpu))
+            for batch in self.batches
+        ]
+        # a likelihood may know the data of its own process alone, as in a refinement
+        for rank, (likelihood, batches) in enumerate(group.gather((start.likelihood, own))):
+            if rank == group.rank:
+                self.batches.extend(self.batches[: len(own)])
+                continue
+            for x, y, columns in batches:
+                there = replace(start, likelihood=likelihood, batch=(moved(x, device), y.to(device)))
+                self.batches.append(Batch(there, there.outputs(), _on(columns, device)))
+        del self.batches[: len(own)]
+
     @property
     def kept(self) -> list[tuple[Inputs, Tensor]]:
         return [batch.observation.batch for batch in self.batches]
@@ -162,8 +184,8 @@ class MatrixFreeBlock(LowRankBlock):
         batches = self.batches
         if (sketch.device, sketch.dtype) != (self.sketch.device, self.sketch.dtype):
             networks = {id(batch.network): batch.network for batch in batches}
-            moved = {number: network.to(sketch.device, sketch.dtype) for number, network in networks.items()}
-            batches = [batch.to(moved[id(batch.network)]) for batch in batches]
+            there = {number: network.to(sketch.device, sketch.dtype) for number, network in networks.items()}
+            batches = [batch.to(there[id(batch.network)]) for batch in batches]
         return replace(self, sketch=sketch, batches=batches)
 
     @property
