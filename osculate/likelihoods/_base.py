@@ -342,6 +342,11 @@ def averaged(parts: Iterable[Tensor]) -> Float[Tensor, "*M"]:
     return total / count if total.requires_grad else total.div_(count)
 
 
+def by_datum(terms: Float[Tensor, "N *C"]) -> Float[Tensor, " N"]:
+    """Sums over all axes but that of the data, of which there may be none."""
+    return terms.reshape(len(terms), prod(terms.shape[1:])).sum(-1)
+
+
 def random_signs(f: Tensor, generator: torch.Generator | None, shape: Sequence[int]) -> Float[Tensor, "..."]:
     """Independent signs ±1, of the type and on the device of f."""
     drawn = torch.randint(2, tuple(shape), generator=generator, device=drawn_on(f, generator))

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.distributions import Bernoulli as BernoulliDistribution, constraints
 from torch.nn.functional import logsigmoid
 
-from osculate.likelihoods._base import Link, averaged, random_signs
+from osculate.likelihoods._base import Link, averaged, by_datum, random_signs
 from osculate.likelihoods._elementwise import Canonical, first_place, require_unit_interval
 from osculate.randomness import drawn_on
 
@@ -51,7 +51,7 @@ class Bernoulli(Canonical):
         y = y.to(f.dtype)
         yes = y.round()  # log s(±f) of the rounded target, exact for large |f|, and a linear term for fractional y
         terms = torch.addcmul(logsigmoid((2 * yes - 1) * f), y - yes, f)
-        return terms.reshape(len(f), -1).sum(-1)
+        return by_datum(terms)
 
     def check(self, f: Float[Tensor, "N *C"], y: Tensor) -> None:
         super().check(f, y)

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.distributions import Categorical as CategoricalDistribution
 
-from osculate.likelihoods._base import Likelihood, Link, averaged, random_signs
+from osculate.likelihoods._base import Likelihood, Link, averaged, by_datum, random_signs
 from osculate.randomness import drawn_on
 
 #: Largest distance of the sum of a target's probabilities from one.
@@ -70,11 +70,11 @@ class Categorical(Likelihood):
     def log_prob(self, f: Float[Tensor, "N *C"], y: Tensor) -> Float[Tensor, " N"]:
         logs, (labels, kept) = self._classes_last(f).log_softmax(-1), self._labels(y)
         if y.is_floating_point():
-            return (self._classes_last(y) * logs).reshape(len(f), -1).sum(-1)
+            return by_datum(self._classes_last(y) * logs)
         terms = logs.gather(-1, labels.unsqueeze(-1)).squeeze(-1)
         if kept is not None:
             terms = torch.where(kept, terms, 0)
-        return terms.reshape(len(f), -1).sum(-1)
+        return by_datum(terms)
 
     def check(self, f: Float[Tensor, "N *C"], y: Tensor) -> None:
         if f.ndim < 2:

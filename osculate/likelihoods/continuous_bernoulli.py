@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.distributions import ContinuousBernoulli as TorchContinuousBernoulli, Distribution, constraints
 
-from osculate.likelihoods._base import Link
+from osculate.likelihoods._base import Link, by_datum
 from osculate.likelihoods._elementwise import Canonical, mix, require_unit_interval
 from osculate.likelihoods.quadrature import NODES, normal_nodes
 from osculate.randomness import drawn_on
@@ -50,7 +50,7 @@ class ContinuousBernoulli(Canonical):
         require_unit_interval("ContinuousBernoulli", y)
 
     def log_prob(self, f: Float[Tensor, "N *C"], y: Tensor) -> Float[Tensor, " N"]:
-        return _log_density(f, y.to(f.dtype)).reshape(len(f), -1).sum(-1)
+        return by_datum(_log_density(f, y.to(f.dtype)))
 
     def precision(self, f: Float[Tensor, "N *C"], y: Tensor) -> Float[Tensor, "N *C"]:
         return _variance(f)

@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from math import log, pi
+from math import log, pi, prod
 from typing import ClassVar
 
 import torch
@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.distributions import Distribution, MultivariateNormal, Normal
 
-from osculate.likelihoods._base import Likelihood, Link
+from osculate.likelihoods._base import Likelihood, Link, by_datum
 from osculate.likelihoods._elementwise import Elementwise, mix, require_floating, spread, without_noise
 from osculate.linalg import jittered
 from osculate.randomness import drawn_on
@@ -53,7 +53,7 @@ class Gaussian(Elementwise):
     def log_prob(self, f: Float[Tensor, "N *C"], y: Float[Tensor, "N *C"]) -> Float[Tensor, " N"]:
         scale = self._scale(f)
         terms = ((y - f) / scale) ** 2 + 2 * scale.log() + log(2 * pi)
-        return -0.5 * terms.reshape(len(f), -1).sum(-1)
+        return -0.5 * by_datum(terms)
 
     def check(self, f: Float[Tensor, "N *C"], y: Tensor) -> None:
         require_floating(self, y)
@@ -114,7 +114,7 @@ class Gaussian(Elementwise):
 
     def statistics(self, f: Float[Tensor, "N *C"], y: Float[Tensor, "N *C"]) -> dict[str, Tensor]:
         """The squared error, separately for each output with its own scale."""
-        squares = (y - f).double().square().reshape(len(f), -1).sum(0)
+        squares = (y - f).double().square().reshape(len(f), prod(f.shape[1:])).sum(0)
         if torch.as_tensor(self.scale).numel() == 1:
             squares = squares.sum().reshape(1)
         count = torch.tensor(f.numel() // max(len(squares), 1), dtype=torch.double, device=f.device)

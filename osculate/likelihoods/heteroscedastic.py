@@ -10,7 +10,7 @@ from jaxtyping import Float, Shaped
 from torch import Tensor
 from torch.distributions import Distribution, Normal
 
-from osculate.likelihoods._base import Likelihood, Link
+from osculate.likelihoods._base import Likelihood, Link, by_datum
 from osculate.likelihoods._elementwise import mix, require_floating, spread, without_noise
 from osculate.likelihoods.quadrature import normal_nodes
 from osculate.randomness import drawn_on
@@ -78,7 +78,7 @@ class HeteroscedasticGaussian(Likelihood):
     def log_prob(self, f: Float[Tensor, "N *C"], y: Tensor) -> Float[Tensor, " N"]:
         mean, log_variance = self._halves(f)
         terms = (y - mean).square() * (-log_variance).exp() + log_variance + log(2 * pi)
-        return -0.5 * terms.reshape(len(f), -1).sum(-1)
+        return -0.5 * by_datum(terms)
 
     def events(self, f: Shaped[Tensor, "N *C"]) -> int:
         """2: a mean and its log variance."""

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.distributions import Distribution, Poisson as PoissonDistribution, constraints
 
-from osculate.likelihoods._base import Link
+from osculate.likelihoods._base import Link, by_datum
 from osculate.likelihoods._elementwise import Canonical, first_place, mix
 from osculate.likelihoods.quadrature import NODES, normal_nodes
 from osculate.randomness import drawn_on
@@ -37,7 +37,7 @@ class Poisson(Canonical):
 
     def log_prob(self, f: Float[Tensor, "N *C"], y: Tensor) -> Float[Tensor, " N"]:
         y = y.to(f.dtype)
-        return (y * f - f.exp() - (y + 1).lgamma()).reshape(len(f), -1).sum(-1)
+        return by_datum(y * f - f.exp() - (y + 1).lgamma())
 
     def precision(self, f: Float[Tensor, "N *C"], y: Tensor) -> Float[Tensor, "N *C"]:
         return f.exp()

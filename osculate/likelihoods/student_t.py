@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.distributions import Distribution, Normal, StudentT as StudentTDistribution
 
-from osculate.likelihoods._base import Link
+from osculate.likelihoods._base import Link, by_datum
 from osculate.likelihoods._elementwise import Elementwise, mix, require_floating, spread, without_noise
 from osculate.likelihoods.gaussian import require_scale
 from osculate.likelihoods.quadrature import log_gamma_nodes
@@ -52,7 +52,7 @@ class StudentT(Elementwise):
         super().check(f, y)
 
     def log_prob(self, f: Float[Tensor, "N *C"], y: Tensor) -> Float[Tensor, " N"]:
-        return self.distribution(f).log_prob(y).reshape(len(f), -1).sum(-1)
+        return by_datum(self.distribution(f).log_prob(y))
 
     def precision(self, f: Float[Tensor, "N *C"], y: Tensor) -> Float[Tensor, "N *C"]:
         """The expected Hessian (ν + 1)/((ν + 3) σ²) of each output."""

@@ -1,0 +1,202 @@
+"""Processes that share the data have the posterior of all data, or end with an error that says why."""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data.distributed import DistributedSampler
+
+import osculate as osc
+from osculate.batches import as_batches
+from tests.laws import assert_close
+from tests.processes import TIMEOUT, Processes, processes
+
+#: The ends of the shares of 37 data, by number of processes: uneven ones, and an empty one.
+CUTS = {1: (0, 37), 2: (0, 23, 37), 4: (0, 11, 11, 30, 37)}
+QUICK = ("kron", "dual")
+OTHERS = [name for name in osc.structures.REGISTRY if name not in (*QUICK, "mixed_diag")]
+
+
+@pytest.fixture(scope="module", params=[2, pytest.param(4, marks=pytest.mark.release)])
+def group(request: pytest.FixtureRequest) -> Iterator[Processes]:
+    with processes(request.param) as found:
+        yield found
+
+
+def problem(likelihood: str, dtype: torch.dtype) -> tuple[nn.Module, Any, Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(37, 4, generator=generator, dtype=torch.double)
+    classes, values = torch.randint(3, (37,), generator=generator), x[:, :2].sin()
+    torch.manual_seed(1)
+    model = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 3 if likelihood == "categorical" else 2)).to(dtype)
+    if likelihood == "categorical":
+        return model, osc.likelihoods.Categorical(), x.to(dtype), classes
+    return model, osc.likelihoods.Gaussian(0.5), x.to(dtype), values.to(dtype)
+
+
+def share(rank: int, size: int, *tensors: Tensor) -> list[tuple[Tensor, ...]]:
+    """Batches of this process."""
+    own = [tensor[CUTS[size][rank] : CUTS[size][rank + 1]] for tensor in tensors]
+    return list(zip(*(tensor.split(8) for tensor in own), strict=True)) if len(own[0]) else []
+
+
+def answers(rank: int, size: int, structure: str, likelihood: str, dtype: torch.dtype) -> dict[str, Tensor]:
+    model, p, x, y = problem(likelihood, dtype)
+    options = {"tolerance": 1e-12} if structure == "matrix_free" and dtype == torch.double else {}
+    chosen = osc.structures.REGISTRY[structure](**options)
+    data = share(rank, size, x, y)
+    q = osc.laplace(model, p, data, structure=chosen, prior=1.0, refine=False)
+    refined, new = osc.refine(q), x[:5]
+    return {
+        "N": torch.tensor(q.num_data),
+        "curvature": q.structure.dense(),
+        "evidence": osc.log_evidence(q),
+        "evidence of the linear model": osc.log_evidence(q, mode="linear"),
+        "tuned": osc.log_evidence(osc.maximise_evidence(q)),
+        "variances": osc.functional_variance(q, new),
+        "refined mean": refined.mean,
+        "refined variances": osc.functional_variance(refined, new),
+        "bound": osc.evidence.linear_elbo(refined),
+        "predictive": osc.predict(refined, new).mean
+        if likelihood != "categorical"
+        else osc.predict(refined, new).probs,
+    }
+
+
+def compared(group: Processes, structure: str, likelihood: str, dtype: torch.dtype) -> None:
+    expected = answers(0, 1, structure, likelihood, dtype)
+    exact = dtype == torch.double
+    for found in group.run(answers, structure, likelihood, dtype).values():
+        assert isinstance(found, dict), found
+        for name, value in expected.items():
+            solved = structure in ("low_rank", "matrix_free") or name == "tuned"
+            assert_close(found[name], value, 1e-9 if exact else 1e-4 if solved else 1e-5)
+
+
+@pytest.mark.parametrize("structure", QUICK)
+def test_answers_are_those_of_one_process(group: Processes, structure: str) -> None:
+    compared(group, structure, "categorical", torch.double)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", [torch.double, pytest.param(torch.float, marks=pytest.mark.release)])
+@pytest.mark.parametrize("likelihood", ["categorical", "gaussian"])
+@pytest.mark.parametrize("structure", [*QUICK, *OTHERS])
+def test_every_structure_is_that_of_one_process(
+    group: Processes, structure: str, likelihood: str, dtype: torch.dtype
+) -> None:
+    compared(group, structure, likelihood, dtype)
+
+
+def fitted(rank: int, size: int, spoiled: str) -> float:
+    model, p, x, y = problem("categorical", torch.double)
+    data: Any = share(rank, size, x, y)
+    options: dict[str, Any] = {"prior": 1.0, "refine": False}
+    if spoiled == "same data":
+        data = [(x, y)]
+    elif spoiled == "no data":
+        data = []
+    elif spoiled == "nan" and rank == size - 1:
+        data = [(torch.full_like(x, float("nan")), y)]
+    elif spoiled == "weights" and rank == size - 1:
+        model[0].weight.data.add_(1e-3)
+    elif spoiled == "structure" and rank == size - 1:
+        options["structure"] = "diag"
+    elif spoiled == "subnetwork":
+        options |= {"subset": osc.Subnetwork(0.5), "structure": "full"}
+    elif spoiled == "points":
+        options["structure"] = osc.structures.Dual(points=3)
+    elif spoiled == "fisher":
+        options["curvature"] = "fisher"
+    return osc.laplace(model, p, data, **options).num_data
+
+
+SPOILED = {
+    "same data": "all processes have the same 37 data",
+    "no data": "hold no batch in any process",
+    "nan": "holds nan",
+    "weights": "do not fit the same thing: weights=",
+    "structure": "do not fit the same thing: structure=",
+    "subnetwork": "a Subnetwork is chosen by the data of one process",
+    "points": "draws its points",
+}
+
+
+@pytest.mark.parametrize("spoiled", SPOILED)
+def test_what_would_be_wrong_is_refused_by_all(group: Processes, spoiled: str) -> None:
+    for words in group.run(fitted, spoiled).values():
+        assert isinstance(words, str), words
+        assert SPOILED[spoiled] in words, words
+    assert set(group.run(fitted, "").values()) == {37}  # and the group goes on
+
+
+def test_sampled_labels_are_fitted_by_all(group: Processes) -> None:
+    assert set(group.run(fitted, "fisher").values()) == {37}
+
+
+def padded(rank: int, size: int, drop_last: bool) -> int:
+    model, p, x, y = problem("categorical", torch.double)
+    data = TensorDataset(x, y)
+    sampler = DistributedSampler(data, size, rank, shuffle=True, drop_last=drop_last)
+    q = osc.laplace(model, p, DataLoader(data, 4, sampler=sampler), prior=1.0, refine=False)
+    return q.num_data
+
+
+def test_rows_that_a_sampler_repeats_are_left_out(group: Processes) -> None:
+    assert set(group.run(padded, False).values()) == {37}
+    assert set(group.run(padded, True).values()) == {37 // group.size * group.size}
+
+
+def test_a_loader_of_accelerate_that_repeats_rows_is_refused() -> None:
+    loader = DataLoader(TensorDataset(torch.zeros(5, 2), torch.zeros(5)), 2)
+    loader.batch_sampler.even_batches, loader.batch_sampler.num_processes = True, 2  # type: ignore[union-attr]
+    with pytest.raises(ValueError, match="even_batches=False"):
+        next(as_batches(loader))
+
+
+@pytest.mark.slow
+def test_a_call_in_one_process_alone_ends_within_the_time_out() -> None:
+    with processes(2) as group:
+        start = time.monotonic()
+        (words,) = group.run(fitted, "", among=[0]).values()
+        assert "process 1 of 2 did not take part" in words
+        assert time.monotonic() - start < 3 * TIMEOUT
+
+
+class Slow(list):
+    """Batches that take their time."""
+
+    def __iter__(self) -> Iterator[Any]:
+        for batch in list.__iter__(self):
+            time.sleep(0.5)
+            yield batch
+
+
+def slow(rank: int, size: int) -> int:
+    model, p, x, y = problem("categorical", torch.double)
+    return osc.laplace(model, p, Slow(share(rank, size, x, y) * 8), prior=1.0, refine=False).num_data
+
+
+@pytest.mark.slow
+def test_a_process_that_dies_is_named_by_the_others() -> None:
+    with processes(2) as group:
+        assert set(group.run(fitted, "").values()) == {37}
+        victim = group.each[1].pid
+        assert victim is not None
+        threading.Timer(1.0, lambda: os.kill(victim, signal.SIGKILL)).start()
+        found = group.run(slow, answers=1)
+        assert "process 1 of 2 did not take part" in found[0]
+        assert "Start the job again" in found[0]
+
+
+def test_the_choice_is_checked() -> None:
+    model, p, x, y = problem("categorical", torch.double)
+    with pytest.raises(ValueError, match='"auto" or False'):
+        osc.laplace(model, p, (x, y), distributed="always")
