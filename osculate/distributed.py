@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -90,7 +91,7 @@ class Group:
         """Let an error of one process, such as one about its data, end the others as well.
 
         Raises:
-            RuntimeError: another process has failed; the message holds its own.
+            ConnectionError: another process has failed; the message holds its own.
         """
         if self.alone:
             yield
@@ -105,7 +106,15 @@ class Group:
             raise failure
         for rank, words in enumerate(said):
             if words is not None:
-                raise RuntimeError(f"process {rank} of {self.size} failed with {words}")
+                raise ConnectionError(f"process {rank} of {self.size} failed with {words}")
+
+    def share(self, size: int) -> slice:
+        """The rows of this process, of this number that all have: as even as possible, one process after another."""
+        return slice(size * self.rank // self.size, size * (self.rank + 1) // self.size)
+
+    def own(self, path: Path) -> Path:
+        """The file of this process for a path that all processes name."""
+        return path if self.alone else path.with_name(f"{path.stem}.{self.rank}-of-{self.size}{path.suffix}")
 
     def require_same(self, words: Mapping[str, str]) -> None:
         """Raise ValueError unless all processes say the same.
@@ -144,7 +153,7 @@ class Group:
         except RuntimeError as error:
             missing = self._missing()
             who = f"process {', '.join(map(str, missing))} of {self.size}" if missing else "another process"
-            raise RuntimeError(
+            raise ConnectionError(
                 f"{who} did not take part in a sum over all processes ({_first_line(error)}): it has ended, or does "
                 "not make this call, which all processes make together. Start the job again, with the same checkpoint "
                 "if there is one; or fit on one process alone with distributed=False."

@@ -10,6 +10,7 @@ from osculate.autoencoders import LaplacianAutoencoder
 from osculate.cli.checkpoint import Card
 from osculate.cli.options import naming
 from osculate.data import Dataset
+from osculate.distributed import group
 from osculate.evidence import calibrated, maximise_evidence
 from osculate.evidence.laplace import MODES
 from osculate.methods.laplace import SUBSETS, laplace
@@ -95,7 +96,10 @@ class ApproximationOptions:
             dataset: The data.
             progress: Show progress bars.
             file: Checkpoint of the fit, for structures whose sums it can hold.
+
+        Each of several processes fits its share of the data.
         """
+        share = group("auto").share(len(dataset.train[1]))
         by_default = 1.0 if card.reconstructs and self.evidence is None else "evidence"
         chosen = by_default if self.prior is None else self.prior
         named_evidence = chosen == "normalised" or (isinstance(chosen, str) and self.evidence is not None)
@@ -109,7 +113,7 @@ class ApproximationOptions:
         q = laplace(
             model,
             card.likelihood,
-            dataset.train,
+            tuple(part[share] for part in dataset.train),
             structure=structure,
             checkpoint=checkpoint,
             curvature=self.curvature,

@@ -4,7 +4,9 @@ Writes to --output (by default the checkpoint's folder): posterior.safetensors, 
 section "fit" of metrics.json.
 """
 
+import os
 import time
+from contextlib import ExitStack, redirect_stdout
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ from osculate.cli.options import DataOptions, RunOptions, naming, pick_device
 from osculate.cli.side_by_side import SideBySide, way_out
 from osculate.cli.train import NOISE, require_targets
 from osculate.data import Dataset
+from osculate.distributed import Group, job
 from osculate.evidence import effective_parameters, log_evidence
 from osculate.methods import MAP
 from osculate.networks import Output
@@ -60,7 +63,21 @@ PARTS = (FitOptions, ApproximationOptions, DataOptions, RunOptions)
 
 
 def run(options: FitOptions, approximation: ApproximationOptions, data: DataOptions, run_options: RunOptions) -> None:
-    """Fit, tune, save."""
+    """Fit, tune, save; the processes of torchrun share the data, and the first one speaks and saves."""
+    with job() as processes, ExitStack() as silence:
+        if processes.rank:
+            silence.enter_context(redirect_stdout(silence.enter_context(open(os.devnull, "w"))))
+            run_options = replace(run_options, progress=False)
+        _run(options, approximation, data, run_options, processes)
+
+
+def _run(
+    options: FitOptions,
+    approximation: ApproximationOptions,
+    data: DataOptions,
+    run_options: RunOptions,
+    processes: Group,
+) -> None:
     started = time.perf_counter()
     approximation.check()
     options = replace(options, checkpoint=_file(options.checkpoint))
@@ -72,7 +89,7 @@ def run(options: FitOptions, approximation: ApproximationOptions, data: DataOpti
             "autoencoder of --method map."
         )
     folder, network = run_options.output or options.checkpoint.parent, card.fitted_around or rows(card.method)[0]
-    sums = folder / SUMS
+    sums = processes.own(folder / SUMS)
     if not options.resume and sums.is_file():
         print(f"leaving the interrupted fit in {folder}, with which --resume would have gone on")
     elif options.resume and not sums.is_file():
@@ -86,8 +103,9 @@ def run(options: FitOptions, approximation: ApproximationOptions, data: DataOpti
             posteriors = {"Laplace": fitted} | ({} if q is fitted else {"Laplace, tuned": q})
             found = SideBySide.of(network, posteriors, dataset.validation, card, dataset, run_options.progress)
         card = card.fitted(network)
-        save_model(folder / MODEL, model, card)
-        save(q, folder / POSTERIOR)
+        if processes.rank == 0:
+            save_model(folder / MODEL, model, card)
+            save(q, folder / POSTERIOR)
         evidence = approximation.evidence or "network"
         summary = {
             **summary_of(q, evidence),
@@ -96,10 +114,10 @@ def run(options: FitOptions, approximation: ApproximationOptions, data: DataOpti
             "seconds": round(time.perf_counter() - started, 2),
             "versions": versions(),
         }
-        write_section(folder / "metrics.json", "fit", summary)
-        write_config(
-            folder / "fit.yaml", "fit", replace(options, resume=False), approximation, card.data_options(), run_options
-        )
+        if processes.rank == 0:
+            write_section(folder / "metrics.json", "fit", summary)
+            asked = replace(options, resume=False)
+            write_config(folder / "fit.yaml", "fit", asked, approximation, card.data_options(), run_options)
     _print(q, fitted, summary, card)
     if many:
         print(

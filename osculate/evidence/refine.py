@@ -158,7 +158,7 @@ def refine(
     refinement = Refinement(again, q.temperature)
     if checkpoint is not None and not q.likelihood.quadratic:
         q.structure.structure.require_sums("refine a posterior of")
-    with torch.no_grad(), opened(checkpoint, every) as file, sparing(q.memory):
+    with torch.no_grad(), opened(checkpoint, every, q.processes) as file, sparing(q.memory):
         held = Held.of(q, data)
         how = {"trust": trust, "noise": noise, "steps": steps, "tolerance": tolerance}
         progressed = Progress(q, file, {} if file.path is None else _about(q, held, how))

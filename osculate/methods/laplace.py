@@ -92,7 +92,8 @@ def laplace(
         checkpoint: A file for the sums over the data, and for the refinement, from which an interrupted fit goes on
             where it was: the same call again ends with the same bits. It is removed at the end. The data must come in
             the same order; they are passed over, for their digest, and not summed again. Only the choice of the prior
-            by the evidence, and of the subnetwork, is repeated.
+            by the evidence, and of the subnetwork, is repeated. Each of several processes has a file of its own, whose
+            name ends in "0-of-2" and the like.
         every: Interval at which it is written: a time such as "30s" or "5min", or a number of batches.
         distributed: "auto": where a process group of ``torch.distributed`` is initialised, each of its processes makes
             this call with its own share of the data, which may be empty, and gets the posterior of all data; False:
@@ -108,7 +109,7 @@ def laplace(
             or not finite, the targets do not fit, a name is unknown, the model returns no such output or several
             without a choice, or the network is too large. The checkpoint is of another network, of other data or
             settings, damaged, or in use. The processes have the same data, or different networks or settings.
-        RuntimeError: another process has failed, or does not take part.
+        ConnectionError: another process has failed, or does not take part.
         TypeError: a likelihood, structure, curvature or prior is of another type, the loader yields no pairs, or the
             targets are of the wrong type.
 
@@ -150,7 +151,7 @@ def laplace(
         _warn_of_order(data)
     processes = group(distributed)
     progress = progress and processes.rank == 0
-    with opened(checkpoint, every) as file, sparing(memory):
+    with opened(checkpoint, every, processes) as file, sparing(memory):
         with processes.together():
             batches = _tracked(data, progress, f"{matrix.name} curvature", not processes.alone)
             own = next(batches, None)

@@ -158,7 +158,7 @@ def fitted(
         group: Processes that share the data: each passes over its own, and the sums are those of all.
 
     Raises:
-        RuntimeError: another process has failed, or does not take part.
+        ConnectionError: another process has failed, or does not take part.
     """
     network, likelihood = start.network, start.likelihood
     curvature = structure.zero(start.plan.specs, network.space, network.state_dtype, network.device)

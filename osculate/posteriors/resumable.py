@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from osculate.curvature.plan import Plan
+from osculate.distributed import ALONE, Group
 from osculate.files import locked
 from osculate.inputs import Inputs
 from osculate.parameters import Network
@@ -186,17 +187,18 @@ def _same(part: Part) -> Part:
 
 
 @contextmanager
-def opened(checkpoint: str | os.PathLike | None, every: str | int) -> Iterator[Checkpoint]:
+def opened(checkpoint: str | os.PathLike | None, every: str | int, processes: Group = ALONE) -> Iterator[Checkpoint]:
     """The checkpoint of a path; one that is open already is used, and left to who has opened it.
 
     Args:
         checkpoint: A path, a checkpoint, or None.
         every: See :func:`interval`.
+        processes: Processes that share the data: each has a file of its own.
     """
     if isinstance(checkpoint, Checkpoint):
         yield checkpoint
         return
-    with Checkpoint(None if checkpoint is None else Path(checkpoint), every) as file:
+    with Checkpoint(None if checkpoint is None else processes.own(Path(checkpoint)), every) as file:
         yield file
 
 
