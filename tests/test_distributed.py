@@ -5,6 +5,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +16,10 @@ from torch.utils.data.distributed import DistributedSampler
 
 import osculate as osc
 from osculate.batches import as_batches
+from osculate.distributed import Group
+from osculate.posteriors.resumable import among, hashed_rows, opened
 from tests.laws import assert_close
+from tests.posteriors.test_resumable import Breaks
 from tests.processes import TIMEOUT, Processes, processes
 
 #: The ends of the shares of 37 data, by number of processes: uneven ones, and an empty one.
@@ -194,6 +198,61 @@ def test_a_process_that_dies_is_named_by_the_others() -> None:
         found = group.run(slow, answers=1)
         assert "process 1 of 2 did not take part" in found[0]
         assert "Start the job again" in found[0]
+
+
+def interrupted(rank: int, size: int, path: str, structure: str, after: int | None) -> dict[str, Tensor] | None:
+    """The state of a fit with a checkpoint, or None after it was interrupted in the second half of its passes."""
+    model, p, x, y = problem("categorical", torch.double)
+    data: Any = [batch for group in share(rank, size, x, y) for batch in zip(*(t.split(2) for t in group), strict=True)]
+    data = data if after is None else Breaks(data, after, osc.structures.REGISTRY[structure]().passes - 1)
+    try:
+        q = osc.laplace(
+            model, p, data, structure=structure, prior=1.0, refine=False, checkpoint=path, every=1, distributed="auto"
+        )
+    except KeyboardInterrupt:
+        return None
+    return q.structure.tensors() | {"evidence": osc.log_evidence(q), "N": torch.tensor(q.num_data)}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("structure", ["kron", "ekfac"])
+def test_a_fit_goes_on_with_the_same_or_another_number_of_processes(structure: str, tmp_path: Path) -> None:
+    whole = interrupted(0, 1, str(tmp_path / "none"), structure, None)
+    assert whole is not None
+    states: dict[int, Any] = {}
+    with processes(2) as two:
+        exact = two.run(interrupted, str(tmp_path / "exact"), structure, None)[0]
+        for name in ("two", "three", "one"):
+            assert set(two.run(interrupted, str(tmp_path / name), structure, 3).values()) == {None}
+            assert {path.name for path in tmp_path.iterdir()} >= {f"{name}.0-of-2", f"{name}.1-of-2"}
+        states[2] = two.run(interrupted, str(tmp_path / "two"), structure, None)[0]
+    states[1] = interrupted(0, 1, str(tmp_path / "one"), structure, None)
+    with processes(4) as four:
+        states[4] = four.run(interrupted, str(tmp_path / "three"), structure, None)[0]
+    for size, state in states.items():
+        assert isinstance(state, dict), state
+        for name, value in whole.items():
+            assert_close(state[name], value, 1e-9)
+            assert size != 2 or torch.equal(state[name], exact[name])
+    assert not list(tmp_path.iterdir())
+
+
+def test_rows_are_told_apart_and_counted() -> None:
+    x, y = torch.randn(6, 3), torch.arange(6)
+    x[3], y[3] = x[0], y[0]
+    rows = hashed_rows({"a": x, "b": (x > 0)}, y)
+    assert len(rows.unique()) == 5
+    assert among(rows, rows[[0, 5]]).tolist() == [True, False, False, False, False, True]
+    assert among(rows, rows[[3, 0]]).tolist() == [True, False, False, True, False, False]
+
+
+def test_a_fit_of_one_process_is_not_that_of_several(tmp_path: Path) -> None:
+    (tmp_path / "fit").write_bytes(b"")
+    with (
+        pytest.raises(ValueError, match="begun in one process, and these are 2"),
+        opened(tmp_path / "fit", 1, Group(0, 2)),
+    ):
+        pass
 
 
 def test_the_choice_is_checked() -> None:

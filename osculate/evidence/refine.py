@@ -48,7 +48,7 @@ from osculate.evidence.variational import (
 )
 from osculate.memory import sparing
 from osculate.posteriors import Gaussian, as_gaussian
-from osculate.posteriors.resumable import Checkpoint, Part, Sums, dependencies, opened, with_state
+from osculate.posteriors.resumable import Checkpoint, Part, SharedSums, Sums, dependencies, opened, with_state
 from osculate.progress import track
 from osculate.registry import choose
 from osculate.schema import flag, require_header, whole
@@ -386,7 +386,12 @@ def _with_covariance(state: PosteriorAtData, file: Checkpoint) -> Gaussian:
     generator = torch.Generator().manual_seed(0)
     passed = q.fit.kind == GGN.name  # as many columns were no question in the fit
     exact = smoothed.spread.shape[2] <= EXACT and (passed or q.fit.plan.outputs <= MANY_COLUMNS)
-    sums = None if file.path is None else Sums(file, "sums", {}, not exact, generator)
+    sums: Sums | None = None
+    if file.path is not None and q.processes.alone:
+        sums = Sums(file, "sums", {}, not exact, generator)
+    elif file.path is not None:
+        again = state.held.indexed.__iter__
+        sums = SharedSums(file, "sums", {}, not exact, generator, q.processes, again)
     averaged = curvature_of(q, smoothed, UNASKED if exact else Fisher(DRAWS, generator), state.held.indexed, sums)
     judged = file.part("judged")
     for halving in range(0 if judged is None else judged.facts["refused"], HALVINGS):

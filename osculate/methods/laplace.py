@@ -26,7 +26,7 @@ from osculate.networks import Output
 from osculate.parameters import Network, point_estimated, require_deterministic_layers, select, trainable, undisturbed
 from osculate.posteriors import Fit, Gaussian, earlier
 from osculate.posteriors.fit import first_rows, fitted, observe, require_room
-from osculate.posteriors.resumable import Checkpoint, Sums, dependencies, opened
+from osculate.posteriors.resumable import Checkpoint, SharedSums, Sums, dependencies, opened
 from osculate.predictive import tune
 from osculate.priors import Isotropic, Layerwise, Prior
 from osculate.progress import track
@@ -173,7 +173,9 @@ def laplace(
             f"{matrix.name} curvature, pass {number} of {matrix.passes}" for number in range(2, matrix.passes + 1)
         )
         again = chain([batches_of_fit], (_tracked(data, progress, title, not processes.alone) for title in titles))
-        fit = fitted(start, matrix, again, None if checkpoint is None else _sums(start, matrix, data, file), processes)
+        fit = fitted(
+            start, matrix, again, None if checkpoint is None else _sums(start, matrix, data, file, processes), processes
+        )
         file.write()
         kept = None if isinstance(data, Iterator) else data
         prior.require_structure(fit.curvature)
@@ -198,10 +200,13 @@ def _warn_of_order(data: Data) -> None:
         )
 
 
-def _sums(start: Observation, structure: Structure, data: Data, file: Checkpoint) -> Sums:
+def _sums(start: Observation, structure: Structure, data: Data, file: Checkpoint, processes: Group) -> Sums:
     """The part of a checkpoint for the sums of the fit."""
     about = {f"data {name}": words for name, words in fingerprint(data).items()} | _dependencies(start, structure)
-    return Sums(file, "fit", about, hasattr(start.kind, "generator"), getattr(start.kind, "generator", None))
+    random = hasattr(start.kind, "generator"), getattr(start.kind, "generator", None)
+    if processes.alone and not file.has_rows:
+        return Sums(file, "fit", about, *random)
+    return SharedSums(file, "fit", about, *random, processes, partial(as_batches, data, may_be_empty=True))
 
 
 def _dependencies(start: Observation, structure: Structure) -> dict[str, str]:

@@ -170,9 +170,7 @@ def fitted(
         curvature, size = sums.restored(curvature, statistics)
     for number, batches in enumerate(passes):
         with group.together():
-            for batch, (x, y) in enumerate(batches):
-                if sums is not None and sums.done(number, batch, (x, y)):
-                    continue
+            for batch, (x, y) in enumerate(batches) if sums is None else sums.left(number, batches):
                 x, y = moved(x, network.device), y.to(network.device)
                 f = structure.add(curvature, replace(start, batch=(x, y), number=batch), number)
                 if number == 0:
@@ -181,8 +179,6 @@ def fitted(
                     size += len(y)
                 if sums is not None:
                     sums.keep(curvature, statistics, size)
-            if sums is not None:
-                sums.end_of_pass(number)
         if not group.alone and (sums is None or number >= sums.finished):
             curvature.join(group, number, start)
             if number == 0:

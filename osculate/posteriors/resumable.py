@@ -5,7 +5,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from jaxtyping import Bool, Int
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from osculate.curvature.plan import Plan
 from osculate.distributed import ALONE, Group
 from osculate.files import locked
-from osculate.inputs import Inputs
+from osculate.inputs import Inputs, take, tensors as tensors_of
 from osculate.parameters import Network
 from osculate.schema import many, mapping, record, require, require_header, require_like, text, whole
 from osculate.settings import described
@@ -32,6 +33,10 @@ UNITS = {"s": 1, "sec": 1, "min": 60, "h": 3600}
 #: Header of a file, and of the sums in it.
 PARTS = {"parts": mapping(record(about=mapping(text), facts=mapping()))}
 SUMS = {"position": many(whole()), "finished": whole(), "data": text, "size": whole()}
+#: Name of the rows in sums of several processes, and the end of that of a state of a second pass.
+ROWS, SECOND = "rows.summed", ".corrected"
+#: Integer types of the bits of numbers, by their bytes, and an odd factor that mixes bits.
+INTEGERS, MIX = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}, 0x2545F4914F6CDD1D
 #: Longest text by which a setting is compared; longer ones are compared by a digest.
 LONGEST = 200
 
@@ -82,12 +87,16 @@ class Checkpoint(os.PathLike):
         every: See :func:`interval`.
         fresh: Begin anew, without what the file holds.
 
+    Attributes:
+        others: Files of another number of processes from which these go on; removed with the file.
+
     Raises:
         ValueError: another process uses the file, or it is damaged.
     """
 
     def __init__(self, path: Path | None, every: str | int, fresh: bool = False) -> None:
         self.path, self._fresh = path, fresh
+        self.others: list[Path] = []
         self._seconds, self._pieces = interval(every)
         self._parts: dict[str, Callable[[], Part]] = {}
         self._unwritten, self._due = 0, time.monotonic() + self._seconds
@@ -112,22 +121,46 @@ class Checkpoint(os.PathLike):
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         with self._lock:
             if self.path is not None and kind is None:
-                self.path.unlink(missing_ok=True)
+                for path in (self.path, *self.others):
+                    path.unlink(missing_ok=True)
 
     def _read(self, path: Path) -> None:
-        metadata, tensors = read_tensors(path)
-        require(HEADER in metadata, path, "it is no checkpoint of a fit")
-        header = header_of(path, metadata, HEADER)
-        require_header(path, header, PARTS)
-        each: dict[str, dict[str, Tensor]] = {name: {} for name in header["parts"]}
-        for name, tensor in tensors.items():
-            part, _, rest = name.partition(".")
-            require(part in each, path, f"it has {name!r}")
-            # as aligned in memory as those of an uninterrupted computation: the rounding of products depends on it
-            each[part][rest] = tensor.clone()
-        for name, said in header["parts"].items():
-            found = Part(each[name], said["facts"], said["about"])
-            self._parts[name] = partial(_same, found)
+        self._parts = {name: partial(_same, found) for name, found in _parts_of(path).items()}
+
+    def adopt(self, others: list[Path], processes: Group) -> None:
+        """Go on from the sums of another number of processes; what follows on the sums begins anew.
+
+        Args:
+            others: Their files, one for each.
+            processes: These processes, each of which takes the sums of some.
+        """
+        self.others, found = others, [_parts_of(path).get("fit") for path in others]
+        parts = [part for part in found if part is not None]
+        for part in parts:
+            require_header(self.path or "", part.facts, SUMS)
+        whole = next((part for part in parts if part.facts["finished"]), None)
+        mine = [whole] if whole else parts[processes.rank :: processes.size]  # the sums of a whole pass are of all
+        if not mine:
+            return
+        tensors: dict[str, Tensor] = {}
+        for part in mine:
+            for name, tensor in part.tensors.items():
+                if name.startswith("random.") or (whole and name == ROWS):
+                    continue
+                if name == ROWS and name in tensors:
+                    tensors[name] = torch.cat([tensors[name], tensor])
+                else:
+                    tensors[name] = tensors[name] + tensor if name in tensors else tensor
+        tensors = {n: torch.zeros_like(t) if whole and n.endswith(SECOND) else t for n, t in tensors.items()}
+        finished = int(whole is not None)
+        size = sum(part.facts["size"] for part in mine)
+        facts = {"position": [finished, 0], "finished": finished, "data": "", "size": size}
+        self._parts = {"fit": partial(_same, Part(tensors, facts, mine[0].about))}
+
+    @property
+    def has_rows(self) -> bool:
+        """True if the sums of the fit are to know their rows, as those of several processes do."""
+        return bool(self.others) or ("fit" in self._parts and ROWS in self._parts["fit"]().tensors)
 
     def part(self, name: str, about: Mapping[str, str] | None = None) -> Part | None:
         """Return what the file holds of a part, None for nothing.
@@ -182,6 +215,21 @@ class Checkpoint(os.PathLike):
         self._unwritten, self._due = 0, time.monotonic() + self._seconds
 
 
+def _parts_of(path: Path) -> dict[str, Part]:
+    """What a file holds."""
+    metadata, tensors = read_tensors(path)
+    require(HEADER in metadata, path, "it is no checkpoint of a fit")
+    header = header_of(path, metadata, HEADER)
+    require_header(path, header, PARTS)
+    each: dict[str, dict[str, Tensor]] = {name: {} for name in header["parts"]}
+    for name, tensor in tensors.items():
+        part, _, rest = name.partition(".")
+        require(part in each, path, f"it has {name!r}")
+        # as aligned in memory as those of an uninterrupted computation: the rounding of products depends on it
+        each[part][rest] = tensor.clone()
+    return {name: Part(each[name], said["facts"], said["about"]) for name, said in header["parts"].items()}
+
+
 def _same(part: Part) -> Part:
     return part
 
@@ -198,8 +246,35 @@ def opened(checkpoint: str | os.PathLike | None, every: str | int, processes: Gr
     if isinstance(checkpoint, Checkpoint):
         yield checkpoint
         return
-    with Checkpoint(None if checkpoint is None else processes.own(Path(checkpoint)), every) as file:
+    path = None if checkpoint is None else Path(checkpoint)
+    with Checkpoint(None if path is None else processes.own(path), every) as file:
+        if path is not None and (others := _others(path, processes)):
+            file.adopt(others, processes)
         yield file
+
+
+def _others(path: Path, processes: Group) -> list[Path]:
+    """The files of another number of processes, where these have none of their own; the newest whole set.
+
+    Raises:
+        ValueError: the file of a fit in one process, whose rows are not known.
+    """
+    if not processes.alone and path.exists():
+        raise ValueError(
+            f"the fit in {str(path)!r} was begun in one process, and these are {processes.size}: go on in one, or "
+            "remove the file to begin anew."
+        )
+    if all(processes.gather(processes.own(path).exists())):
+        return []
+    found: dict[int, dict[int, Path]] = {}
+    for file in sorted(path.parent.glob(f"{path.stem}.*-of-*{path.suffix}")):
+        if numbers := re.fullmatch(
+            r"(\d+)-of-(\d+)", file.name[len(path.stem) + 1 : len(file.name) - len(path.suffix)]
+        ):
+            found.setdefault(int(numbers[2]), {})[int(numbers[1])] = file
+    whole = [list(files.values()) for size, files in found.items() if len(files) == size != processes.size]
+    newest = max(whole, key=lambda files: max(file.stat().st_mtime for file in files), default=[])
+    return [Path(name) for name in processes.gather([str(file) for file in newest])[0]]
 
 
 class Sums:
@@ -250,6 +325,8 @@ class Sums:
             return curvature, 0
         parts: dict[str, dict[str, Tensor]] = {"curvature": {}, "statistics": {}, "random": {}}
         for name, tensor in self._found.tensors.items():
+            if name == ROWS:
+                continue
             kind, _, rest = name.partition(".")
             require(kind in parts, self._file.path, f"it has {name!r}")
             parts[kind][rest] = tensor
@@ -257,6 +334,15 @@ class Sums:
         statistics.update({name: tensor.to(device, copy=True) for name, tensor in parts["statistics"].items()})
         self._random = parts["random"]
         return with_state(self._file, curvature, parts["curvature"]), self._found.facts["size"]
+
+    def left(
+        self, number: int, batches: Iterable[tuple[Inputs, Tensor]]
+    ) -> Iterator[tuple[int, tuple[Inputs, Tensor]]]:
+        """The batches of a pass that are not summed yet, with their numbers."""
+        for batch, data in enumerate(batches):
+            if not self.done(number, batch, data):
+                yield batch, data
+        self.end_of_pass(number)
 
     def done(self, number: int, batch: int, data: tuple[Inputs, Tensor]) -> bool:
         """True for a batch whose sums are in the file.
@@ -316,11 +402,126 @@ class Sums:
         def reached() -> Part:
             tensors = {f"curvature.{name}": tensor for name, tensor in curvature.tensors().items()}
             tensors |= {f"statistics.{name}": tensor for name, tensor in statistics.items()}
-            tensors |= {f"random.{name}": state for name, state in random.items()}
+            tensors |= {f"random.{name}": state for name, state in random.items()} | self._more()
             facts = {"position": position, "finished": finished, "data": chain, "size": size}
             return Part(tensors, facts, self._about)
 
         self._file.keep(self._name, reached, piece)
+
+    def _more(self) -> dict[str, Tensor]:
+        """Further tensors of the part."""
+        return {}
+
+
+class SharedSums(Sums):
+    """The sums of one of several processes, which know the rows that are in them.
+
+    So another number of processes can go on, whatever the share of each. A row that occurs several times is left out
+    as often as it was summed.
+
+    Args:
+        file: The checkpoint.
+        name: Name of the part.
+        about: Texts by name on which the sums depend; those about the data only where the processes are the same.
+        draws: See :class:`Sums`.
+        generator: See :class:`Sums`.
+        processes: The processes.
+        again: Makes the batches of this process once more.
+    """
+
+    def __init__(
+        self,
+        file: Checkpoint,
+        name: str,
+        about: Mapping[str, str],
+        draws: bool,
+        generator: torch.Generator | None,
+        processes: Group,
+        again: Callable[[], Iterable[tuple[Inputs, Tensor]]],
+    ) -> None:
+        if file.others:
+            about = {key: words for key, words in about.items() if not key.startswith("data")}
+        super().__init__(file, name, about, draws, generator)
+        self._processes, self._again = processes, again
+        self._rows: list[Tensor] = []
+        if self._found is not None and ROWS in self._found.tensors:
+            self._rows = [self._found.tensors[ROWS]]
+
+    def left(
+        self, number: int, batches: Iterable[tuple[Inputs, Tensor]]
+    ) -> Iterator[tuple[int, tuple[Inputs, Tensor]]]:
+        """The rows of a pass that are not summed yet, in batches with their numbers.
+
+        Raises:
+            ValueError: the data lack rows that were summed.
+        """
+        if number < self.finished:
+            return
+        if number > self._position[0]:
+            self._rows.clear()
+        done = self._done()
+        self._restore_randomness()
+        start = 0
+        for batch, (x, y) in enumerate(batches):
+            mask = None if done is None else ~done[start : start + len(y)]
+            start += len(y)
+            if mask is not None and not bool(mask.all()):
+                rows = mask.nonzero().squeeze(-1)
+                if not len(rows):
+                    continue
+                x, y = take(x, rows), y[rows]
+            self._seen = number, batch + 1
+            self._rows.append(hashed_rows(x, y))
+            yield batch, (x, y)
+
+    def _done(self) -> Tensor | None:
+        """A mask of the rows of this process that are in the sums; None where no process has any."""
+        own = torch.cat(self._rows) if self._rows else torch.zeros(0, dtype=torch.long)
+        if not sum(self._processes.gather(len(own))):
+            return None
+        with self._processes.together():
+            here = [hashed_rows(x, y) for x, y in self._again()]
+        mine = torch.cat(here) if here else torch.zeros(0, dtype=torch.long)
+        if all(self._processes.gather(not self._file.others and len(own) == int(among(mine, own).sum()))):
+            return among(mine, own)  # the same shares as before
+        everywhere = self._processes.gather((mine, own))
+        sums = torch.cat([rows for _, rows in everywhere])
+        found = among(torch.cat([rows for rows, _ in everywhere]), sums)
+        if int(found.sum()) != len(sums):
+            raise ValueError(
+                f"the {self._name} in {str(self._file.path)!r} was begun with other data: of {len(sums):,} rows in "
+                f"its sums {len(sums) - int(found.sum()):,} are missing. Go on with the same data, or remove "
+                "the files of all processes to begin anew."
+            )
+        return found.split([len(rows) for rows, _ in everywhere])[self._processes.rank]
+
+    def _more(self) -> dict[str, Tensor]:
+        return {ROWS: torch.cat(self._rows)} if self._rows else {}
+
+
+def hashed_rows(x: Inputs, y: Tensor) -> Int[Tensor, " N"]:
+    """A number for each row of inputs and targets, equal for equal rows and in all likelihood for no others."""
+    total, generator = torch.zeros(len(y), dtype=torch.long), torch.Generator().manual_seed(0)
+    for tensor in (*tensors_of(x).values(), y):
+        bits = tensor.detach().cpu().reshape(len(y), -1).contiguous()
+        words = bits.view(INTEGERS[bits.element_size()]) if bits.is_floating_point() else bits
+        factors = 2 * torch.randint(2**62, (words.shape[1],), generator=generator) + 1
+        total += (words.long() * factors).sum(1)
+        total = total * MIX + (total >> 29)
+    return total
+
+
+def among(rows: Int[Tensor, " n"], others: Int[Tensor, " m"]) -> Bool[Tensor, " n"]:
+    """A mask of the rows that are among others, each as often as it is there, the first ones first."""
+    values, inverse, counts = torch.cat([rows, others]).unique(return_inverse=True, return_counts=True)
+    mine, theirs = inverse[: len(rows)], inverse[len(rows) :]
+    order = mine.argsort(stable=True)
+    own = torch.zeros_like(counts).index_add_(0, mine, torch.ones_like(mine))
+    first = own.cumsum(0) - own
+    occurrence = torch.empty_like(mine)
+    occurrence[order] = torch.arange(len(mine)) - first[mine[order]]
+    available = torch.zeros_like(counts).index_add_(0, theirs, torch.ones_like(theirs))
+    return occurrence < available[mine]
 
 
 def with_state(file: Checkpoint, curvature: Curvature, tensors: Mapping[str, Tensor]) -> Curvature:
