@@ -1,5 +1,6 @@
 """Sums over the processes of a job, each of which has a share of the data, by ``torch.distributed``."""
 
+import atexit
 import os
 import socket
 import threading
@@ -9,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import lru_cache
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -220,19 +222,25 @@ def _store() -> Any:
 @lru_cache(maxsize=1)
 def _show_life(rank: int) -> None:
     """Write a growing number to the store of the group, in a thread of its own, until the process ends."""
-    store, start = _store(), f"{socket.gethostname()}:{os.getpid()}"
+    store, start, over = _store(), f"{socket.gethostname()}:{os.getpid()}", threading.Event()
 
     def signs() -> None:
-        number = 0
         try:
-            while True:
+            for number in count():
                 store.set(f"{KEY}/{rank}", f"{start}:{number}")
-                number += 1
-                time.sleep(SIGN)
+                if over.wait(SIGN):
+                    break
         except RuntimeError:  # the store is closed
             _show_life.cache_clear()
 
-    threading.Thread(target=signs, daemon=True, name="osculate signs of life").start()
+    thread = threading.Thread(target=signs, daemon=True, name="osculate signs of life")
+    thread.start()
+
+    def end() -> None:  # a thread within torch must not outlive Python
+        over.set()
+        thread.join()
+
+    atexit.register(end)
 
 
 def _sign_of(rank: int) -> bytes | None:

@@ -1,7 +1,11 @@
 """Processes that share the data have the posterior of all data, or end with an error that says why."""
 
+import json
 import os
+import shutil
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -235,6 +239,25 @@ def test_a_fit_goes_on_with_the_same_or_another_number_of_processes(structure: s
             assert_close(state[name], value, 1e-9)
             assert size != 2 or torch.equal(state[name], exact[name])
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_torchrun_shares_the_digits(tmp_path: Path) -> None:
+    """The commands of README, with one epoch."""
+    folders = [tmp_path / "one", tmp_path / "two"]
+    train = [sys.executable, "-m", "osculate", "train", "--data", "digits", "--epochs", "1", "--progress", "false"]
+    subprocess.run([*train, "--output", str(folders[0])], check=True, capture_output=True)
+    shutil.copytree(*folders)
+    found = []
+    for start, folder in zip(([], ["torch.distributed.run", "--nproc-per-node", "2", "-m"]), folders, strict=True):
+        command = [sys.executable, "-m", *start, "osculate", "fit", "--checkpoint", str(folder), "--progress", "false"]
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.count("Saved") == 1
+        found.append(json.loads((folder / "metrics.json").read_text())["fit"])
+    assert found[0]["data"] == found[1]["data"]
+    assert found[1]["effective_parameters"] == pytest.approx(found[0]["effective_parameters"], rel=1e-3)
+    assert not list(tmp_path.glob("*/*partial*"))
 
 
 def test_rows_are_told_apart_and_counted() -> None:

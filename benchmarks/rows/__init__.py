@@ -7,6 +7,7 @@ from benchmarks.rows import (
     memory as memory,
     online as online,
     predictives as predictives,
+    processes as processes,
     refinement as refinement,
     squared as squared,
     threads as threads,
