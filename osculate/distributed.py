@@ -108,7 +108,7 @@ class Group:
             raise failure
         for rank, words in enumerate(said):
             if words is not None:
-                raise ConnectionError(f"process {rank} of {self.size} failed with {words}")
+                raise ConnectionError(f"process {rank} of {self.size} failed: {words.rstrip('.')}.")
 
     def share(self, size: int) -> slice:
         """The rows of this process, of this number that all have: as even as possible, one process after another."""
@@ -122,7 +122,7 @@ class Group:
         """Raise ValueError unless all processes say the same.
 
         Args:
-            words: What this process has, by name.
+            words: Descriptions of what this process has, by name.
         """
         for rank, theirs in enumerate(self.gather(words)):
             for name, mine in words.items():
@@ -138,7 +138,7 @@ class Group:
 
         Args:
             what: A clause such as "a subnetwork is chosen".
-            way_out: What else to do, the end of a sentence.
+            way_out: The end of a sentence on what else to do.
         """
         if not self.alone:
             raise ValueError(

@@ -216,7 +216,7 @@ class Checkpoint(os.PathLike):
 
 
 def _parts_of(path: Path) -> dict[str, Part]:
-    """What a file holds."""
+    """The parts in a file."""
     metadata, tensors = read_tensors(path)
     require(HEADER in metadata, path, "it is no checkpoint of a fit")
     header = header_of(path, metadata, HEADER)
