@@ -29,7 +29,7 @@ from osculate.evidence import (
     maximise_evidence as maximise_evidence,
     refine as refine,
 )
-from osculate.methods import Subnetwork as Subnetwork, laplace as laplace
+from osculate.methods import Subnetwork as Subnetwork, laplace as laplace, plan as plan
 from osculate.posteriors.functions import function_posterior as function_posterior
 from osculate.predictive import (
     functional_variance as functional_variance,
@@ -54,6 +54,7 @@ __all__ = [  # other modules serve the library itself
         "function_posterior",
         "functional_variance",
         "laplace",
+        "plan",
         "load",
         "log_evidence",
         "maximise_evidence",

@@ -28,6 +28,8 @@ from osculate.parameters import Network
 
 #: Numbers in the columns of a pass that take about a minute of one core, and the factor of a GPU.
 LONG, FASTER = 10**10, 50
+#: Columns of a datum up to which a default computes them, and numbers in the columns of a pass: a few seconds.
+AFFORDABLE, SHORT = 1_000, 10**9
 #: What to do in place of a column for each output, in a prediction.
 FEWER = (
     "Draw functions in place of columns (osc.predict(…, link='functions') or via='sampled', osc.sample_functions, "
@@ -185,6 +187,11 @@ def require_few(columns: int, data: int, plan: Plan, device: torch.device, way_o
 def are_many(columns: int, data: int, plan: Plan, device: torch.device, limit: int = MANY) -> bool:
     """True if so many columns for these data would take very long, see :func:`require_few`."""
     return columns > limit and _numbers(columns, data, plan) > LONG * (1 if device.type == "cpu" else FASTER)
+
+
+def are_costly(columns: int, data: int, plan: Plan, device: torch.device) -> bool:
+    """True if a default has to take another way than so many columns: counted, so that all machines decide alike."""
+    return columns > AFFORDABLE and _numbers(columns, data, plan) > SHORT * (1 if device.type == "cpu" else FASTER)
 
 
 def _numbers(columns: int, data: int, plan: Plan) -> float:

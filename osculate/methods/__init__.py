@@ -7,6 +7,7 @@ from osculate.methods.ivon import IVON as IVON, NaturalSteps as NaturalSteps
 from osculate.methods.l2m import L2M as L2M
 from osculate.methods.hmc import HMC as HMC
 from osculate.methods.laplace import laplace as laplace
+from osculate.methods.planning import FitPlan as FitPlan, plan as plan
 from osculate.methods.levenberg_marquardt import LevenbergMarquardt as LevenbergMarquardt
 from osculate.methods.map import MAP as MAP
 from osculate.methods.marginal_likelihood import (

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from osculate import curvature as curvatures, structures
 from osculate.batches import Data, as_batches, fingerprint, is_pair, number_of_batches, shuffles_unseeded
-from osculate.curvature.columns import GGN, Kind
-from osculate.curvature.engine import Observation
+from osculate.curvature.columns import GGN, Fisher, Kind
+from osculate.curvature.engine import Observation, are_costly
 from osculate.curvature.plan import make_plan
 from osculate.distributed import Group, group
 from osculate.evidence import calibrated, maximise_evidence
@@ -31,8 +31,10 @@ from osculate.predictive import tune
 from osculate.priors import Isotropic, Layerwise, Prior
 from osculate.progress import track
 from osculate.registry import choose, lookup, made
-from osculate.structures import Diag, Structure
+from osculate.structures import Diag, Kron, Structure
 
+#: Inputs or outputs of a layer up to which a default gives it Kronecker factors: they are decomposed in a minute.
+LARGEST = 4096
 #: Subsets by name.
 SUBSETS = ("all", "last_layer")
 
@@ -42,8 +44,8 @@ def laplace(
     likelihood: Any,
     data: Data,
     *,
-    structure: str | Structure = "kron",
-    curvature: str | Kind = "ggn",
+    structure: str | Structure = "auto",
+    curvature: str | Kind = "auto",
     prior: Any = "evidence",
     subset: str | Iterable[str] | Subnetwork = "all",
     output: int | str | None = None,
@@ -69,9 +71,12 @@ def laplace(
         likelihood: p(y|f), from ``osc.likelihoods``.
         data: The training data of the network: a ``DataLoader``, any iterable of ``(x, y)`` batches, or a pair of
             tensors ``(X, Y)``. Inputs may be tuples (``model(*x)``) or mappings (``model(**x)``).
-        structure: A name from ``osc.structures.REGISTRY`` ("kron" is the default), or an object of ``osc.structures``.
+        structure: A name from ``osc.structures.REGISTRY``, or an object of ``osc.structures``. "auto" (the default) is
+            "kron", with diagonals for layers of more than 4,096 inputs or outputs, which is said.
         curvature: "ggn" (exact), "fisher" (one sampled label for each datum: about two training epochs' cost),
-            "empirical_fisher", "hessian", or an object such as ``osc.curvature.Fisher(samples=5)``.
+            "empirical_fisher", "hessian", or an object such as ``osc.curvature.Fisher(samples=5)``. "auto" (the
+            default) is "ggn", or "fisher" where a backward pass for each output would take long, which is said
+            (:func:`osculate.plan`).
         prior: "evidence" (one precision for each parameter tensor, and the noise scale of a Gaussian likelihood, by
             the evidence), a number (a fixed precision for all), an object of ``osc.priors``, used as it is, or an
             earlier posterior of the same parameters and structure, whose data then count too.
@@ -123,8 +128,7 @@ def laplace(
     >>> osc.predict(q, X[:4]).probs.shape
     torch.Size([4, 3])
     """
-    kind: Kind = made("curvature", curvature, curvatures.REGISTRY, Kind)
-    matrix: Structure = made("structure", structure, structures.REGISTRY, Structure)
+    kind, matrix = kind_named(curvature), structure_named(structure)
     if prior is None or isinstance(prior, bool):
         raise TypeError(f"prior must be 'evidence', a positive number or an object of osc.priors, got {prior!r}.")
     prior = earlier.as_prior(prior)
@@ -156,8 +160,15 @@ def laplace(
             batches = _tracked(data, progress, f"{matrix.name} curvature", not processes.alone)
             own = next(batches, None)
         first = _first(own, processes)
-        network = _network(model, subset, first[0])
+        network = network_of(model, subset, first[0])
         start = observe(network, likelihood, _of_process(kind, processes), first, memory)
+        size = len(data[1]) if is_pair(data) else len(first[1]) * (number_of_batches(data) or 1)
+        size = max(processes.gather(size))
+        if structure == "auto" and (found := affordable_structure(start)) is not None:
+            matrix = found
+        if curvature == "auto" and not matrix.by_products and (other := affordable_kind(start, size)) is not None:
+            kind = other
+            start = replace(start, kind=_of_process(kind, processes))
         if not processes.alone:
             processes.require_same(_dependencies(start, matrix))
         require_room(start, Diag() if isinstance(subset, Subnetwork) else matrix, memory)
@@ -167,8 +178,7 @@ def laplace(
             start = _restricted(start, subset, matrix, data, batches_of_fit, progress)
             batches_of_fit = _tracked(data, progress, f"{matrix.name} curvature of the subnetwork")
             require_room(start, matrix, memory)
-        size = len(data[1]) if is_pair(data) else len(first[1]) * (number_of_batches(data) or 1)
-        matrix.require_few(start, max(processes.gather(size)))
+        matrix.require_few(start, size)
         titles = (
             f"{matrix.name} curvature, pass {number} of {matrix.passes}" for number in range(2, matrix.passes + 1)
         )
@@ -188,6 +198,43 @@ def laplace(
         if refine is True or (refine and studied and not getattr(model, "mean_is_network", False)):
             q = _refined(q, by_evidence, refine is True, progress, file)
         return q if validation is None else tune(q, validation, progress=progress)
+
+
+def kind_named(curvature: str | Kind) -> Kind:
+    """The kind of curvature of a name; "auto" is the exact one where that is affordable."""
+    return GGN() if curvature == "auto" else made("curvature", curvature, curvatures.REGISTRY, Kind)
+
+
+def structure_named(structure: str | Structure) -> Structure:
+    """The structure of a name; "auto" has Kronecker factors where they are affordable."""
+    return Kron() if structure == "auto" else made("structure", structure, structures.REGISTRY, Structure)
+
+
+def affordable_structure(start: Observation) -> Structure | None:
+    """The default structure where some layers are too large for Kronecker factors, which is said; else None."""
+    matrix = Kron(largest=LARGEST)
+    wide = [spec for spec in start.plan.specs if spec.kind in ("outer", "lookup") and not matrix.has_factors(spec)]
+    if not wide:
+        return None
+    warnings.warn(
+        f"{', '.join(spec.names[0] for spec in wide)}: the Kronecker factors of more than {LARGEST:,} inputs or "
+        "outputs take long to decompose, and the diagonal stands for them. structure='kron' insists on factors.",
+        stacklevel=3,
+    )
+    return matrix
+
+
+def affordable_kind(start: Observation, size: int) -> Kind | None:
+    """The Fisher information in place of the exact curvature, where that would take long, which is said; else None."""
+    outputs, device = start.plan.outputs, start.network.device
+    if not are_costly(start.kind.expected(outputs), size, start.plan.for_structure(by_factors=True), device):
+        return None
+    warnings.warn(
+        f"curvature='fisher', with one sampled label a datum, in place of {outputs:,} backward passes for each of "
+        f"{size:,} data. curvature='ggn' insists on these.",
+        stacklevel=3,
+    )
+    return Fisher()
 
 
 def _warn_of_order(data: Data) -> None:
@@ -303,7 +350,8 @@ def _diagonal(fit: Fit) -> Tensor:
     return values
 
 
-def _network(model: nn.Module, subset: str | Iterable[str] | Subnetwork, x: Inputs) -> Network:
+def network_of(model: nn.Module, subset: str | Iterable[str] | Subnetwork, x: Inputs) -> Network:
+    """The network with the parameters of a subset, all of them where single ones are chosen later."""
     if not isinstance(subset, str | Subnetwork):
         chosen = select(model, subset)
         if refused := sorted(point_estimated(model) & set(chosen)):

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from osculate.curvature.columns import Hessian
+from osculate.curvature.columns import GGN, Hessian
 from osculate.curvature.plan import make_plan
 from osculate.distributed import ALONE, Group
 from osculate.inputs import Inputs, moved
@@ -221,9 +221,10 @@ class Gaussian(Sampled):
         return self.replace(fit=fit, prior=prior, offset=offset)
 
     def __repr__(self) -> str:
+        kind = "" if self.fit.kind == GGN.name else f"curvature={self.fit.kind!r}, "
         return (
-            f"Gaussian(structure={self.structure.structure.name!r}, P={self.mean.numel():,}, N={self.num_data:,}, "
-            f"likelihood={type(self.likelihood).__name__}, prior={type(self.prior).__name__})"
+            f"Gaussian(structure={self.structure.structure.name!r}, {kind}P={self.mean.numel():,}, "
+            f"N={self.num_data:,}, likelihood={type(self.likelihood).__name__}, prior={type(self.prior).__name__})"
         )
 
 

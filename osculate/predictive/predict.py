@@ -1,5 +1,6 @@
 """The posterior predictive p(y*|x*)."""
 
+import warnings
 from functools import partial
 from typing import Any
 
@@ -9,7 +10,8 @@ from torch.distributions import Distribution
 
 from osculate.batches import require_inputs
 from osculate.checks import require_generator, require_whole
-from osculate.inputs import Inputs, count, moved, take
+from osculate.curvature.engine import AFFORDABLE, are_costly
+from osculate.inputs import Inputs, count, moved, take, tensors
 from osculate.likelihoods import Likelihood, Link
 from osculate.memory import free, require, sparing
 from osculate.posteriors import Ensemble, Gaussian, Mixture, Posterior, Sampled, as_gaussian, as_posterior
@@ -30,6 +32,10 @@ from osculate.registry import choose, lookup
 
 #: The link that integrates over draws of the function, without a covariance.
 FUNCTIONS = "functions"
+#: Draws, and draws where they are the way of the default.
+SAMPLES, FEW = 100, 16
+#: Interacting outputs up to which a default forms their covariances.
+LARGEST = 4096
 
 
 def predict(
@@ -40,7 +46,7 @@ def predict(
     link: str | Link | None = None,
     noise: bool = True,
     joint: str | None = None,
-    samples: int = 100,
+    samples: int | None = None,
     memory: str | int | None = None,
     generator: torch.Generator | None = None,
 ) -> Distribution:
@@ -56,12 +62,14 @@ def predict(
             covariance of the logits, deterministic; the default for classes), "probit" (the default for Bernoulli),
             "bridge", "mean_field", or an object of ``osc.predictive.link``. Real-valued targets need none.
             "functions" integrates over ``samples`` draws of the linearised function instead, for very many interacting
-            outputs (thousands of classes at many positions): no covariance is built.
+            outputs (thousands of classes at many positions): no covariance is built. By default this is the way where a
+            backward pass for each output would take long, which is said.
         noise: Include observation noise, for real-valued targets.
         joint: "outputs" (the joint over the outputs of each input) or "batch" (the joint over all inputs and outputs),
             for real-valued targets.
         samples: Number of draws for ``via="sampled"`` and ``link="functions"``, shared by all inputs, or of passes with
-            dropout; an ensemble predicts with all its members instead, and a mixture divides them among its members.
+            dropout; by default 100, and 16 where the default takes draws. An ensemble predicts with all its members
+            instead, and a mixture divides the draws among its members.
         memory: Bytes that the call may take, or a text such as "2GB"; by default about 256 MiB, or a quarter of the
             free memory.
         generator: Source of random numbers.
@@ -88,6 +96,14 @@ def predict(
     Normal(loc: torch.Size([4, 1]), scale: torch.Size([4, 1]))
     """
     posterior = as_posterior(q)
+    if link is None and via is None and joint is None and _draws_are_cheaper(posterior, x):
+        link, samples = FUNCTIONS, samples or FEW
+        warnings.warn(
+            f"predicted with {samples} draws of the function (link={FUNCTIONS!r}) in place of a backward pass for each "
+            f"of the outputs: take more for smaller Monte Carlo errors, samples=100.",
+            stacklevel=2,
+        )
+    samples = SAMPLES if samples is None else samples
     require_whole("samples", samples)
     require_generator(generator)
     via = _way(posterior, x, via, noise, joint)
@@ -119,6 +135,20 @@ def predict(
         return likelihood.mixture_of_parts((f.unsqueeze(0) for f in draws), noise)
     f = network_at_mode(posterior.network, x, memory)
     return likelihood.distribution(f) if noise else likelihood.mixture(f.unsqueeze(0), noise=False)
+
+
+def _draws_are_cheaper(q: Posterior, x: Inputs) -> bool:
+    """True if a column for each output, or the covariances of the outputs, would take long by default."""
+    if not isinstance(q, Gaussian) or (outputs := q.fit.plan.outputs) <= AFFORDABLE or not tensors(x) or not count(x):
+        return False
+    if any(tensor.requires_grad for tensor in tensors(x).values()) or q.differentiated:
+        return False
+    if len(q.fit.plan.blocks) > 1 and are_costly(outputs, count(x), q.fit.plan, q.network.device):
+        return True
+    if outputs <= LARGEST or not q.likelihood.needs_covariance(choose_link(q.likelihood, None)):
+        return False
+    with torch.no_grad():
+        return q.likelihood.events(q.network(moved(take(x, slice(1)), q.network.device))) > LARGEST
 
 
 def _way(posterior: Posterior, x: Any, via: str | None, noise: bool, joint: str | None) -> str:

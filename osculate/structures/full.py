@@ -30,10 +30,14 @@ class Full(Structure):
         """One dense block."""
         return DenseBlock.zero(spec.positions, dtype, device)
 
+    def bytes_needed(self, specs: tuple[BlockSpec, ...], itemsize: int) -> int:
+        """The matrix, its rescaled copy and the factor, in double precision."""
+        return 24 * sum(spec.size for spec in specs) ** 2
+
     def require_room(self, specs: tuple[BlockSpec, ...], dtype: torch.dtype, device: torch.device) -> None:
         size = sum(spec.size for spec in specs)
         if size > self.limit:
-            gigabytes = 24 * size**2 / 1e9  # the matrix, its rescaled copy and the factor
+            gigabytes = self.bytes_needed(specs, dtype.itemsize) / 1e9
             raise ValueError(
                 f"structure='full' on {size:,} parameters needs about {gigabytes:,.0f} GB of memory and "
                 f"{size**3 / 3e12:,.0f} teraflops for each factorisation (limit: {self.limit:,} parameters). "
@@ -60,10 +64,13 @@ class BlockDiagonal(Structure):
         """A dense block."""
         return DenseBlock.zero(spec.positions, dtype, device)
 
+    def bytes_needed(self, specs: tuple[BlockSpec, ...], itemsize: int) -> int:
+        """The matrices, and a copy and a factor of the largest in double precision."""
+        return sum(s.size**2 for s in specs) * itemsize + 16 * max(s.size for s in specs) ** 2
+
     def require_room(self, specs: tuple[BlockSpec, ...], dtype: torch.dtype, device: torch.device) -> None:
         large = [spec for spec in specs if spec.size > self.limit]
-        # each matrix, and the largest's double-precision copy and factor
-        bytes_needed = sum(s.size**2 for s in specs) * dtype.itemsize + 16 * max(s.size for s in specs) ** 2
+        bytes_needed = self.bytes_needed(specs, dtype.itemsize)
         if large or bytes_needed > free(device):
             worst = max(specs, key=lambda spec: spec.size)
             raise ValueError(

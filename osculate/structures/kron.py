@@ -31,9 +31,11 @@ class Kron(Structure):
             "reduce" the positions are taken together, their mean input with their summed output gradients, which suits
             outputs that pool them; "auto" takes for each layer the one closer to the exact block of the first data.
             [eschenhagen2023]
+        largest: Number of inputs or outputs of a layer above which it keeps its exact diagonal in place of factors;
+            None for factors of any size.
 
     Raises:
-        ValueError: an unknown treatment.
+        ValueError: an unknown treatment, or a number that is not positive.
     """
 
     name: ClassVar[str] = "kron"
@@ -45,15 +47,25 @@ class Kron(Structure):
     by_factors: ClassVar[bool] = True
     dense_limit: int = 1024
     sharing: str = field(default="expand", metadata={"later": True})
+    largest: int | None = field(default=None, metadata={"later": True})
 
     def __post_init__(self) -> None:
         choose("sharing", self.sharing, KroneckerBlock.sharing)
+        if self.largest is not None and self.largest < 1:
+            raise ValueError(f"Kron needs a positive largest, or None, got {self.largest}.")
+
+    def has_factors(self, spec: BlockSpec) -> bool:
+        """True if parameters get Kronecker factors: those of an affine layer or a table that is not too large."""
+        if spec.kind not in ("outer", "lookup"):
+            return False
+        _, outputs, inputs = spec.positions.shape
+        return self.largest is None or (outputs if spec.kind == "lookup" else max(outputs, inputs)) <= self.largest
 
     def bytes_needed(self, specs: tuple[BlockSpec, ...], itemsize: int) -> int:
         """Both factors of each layer with their eigenvectors, and the decomposition of the largest."""
         state, largest = super().bytes_needed(specs, itemsize), 0
         for spec in specs:
-            if spec.kind in ("outer", "lookup"):
+            if self.has_factors(spec):
                 groups, outputs, inputs = spec.positions.shape
                 squares = [outputs**2] + [inputs**2] * (spec.kind == "outer")
                 state += 2 * itemsize * groups * sum(squares)
@@ -62,14 +74,14 @@ class Kron(Structure):
 
     def block(self, spec: BlockSpec, dtype: torch.dtype, device: torch.device) -> Block:
         """A Kronecker-factored block if the form has factors."""
+        if not self.has_factors(spec):
+            kind = DenseBlock if spec.size <= self.dense_limit else DiagonalBlock
+            return kind.zero(spec.positions, dtype, device)
         if spec.kind == "outer":
             block = KroneckerBlock.zero(spec.positions, spec.has_bias, dtype, device)
             reduces = {"expand": 0, "reduce": 1, "auto": -1}[self.sharing]
             return replace(block, reduces=torch.tensor(reduces, dtype=torch.int))
-        if spec.kind == "lookup":
-            return LookupBlock.zero(spec.positions, False, dtype, device)
-        kind = DenseBlock if spec.size <= self.dense_limit else DiagonalBlock
-        return kind.zero(spec.positions, dtype, device)
+        return LookupBlock.zero(spec.positions, False, dtype, device)
 
 
 @dataclass(frozen=True)
