@@ -101,9 +101,7 @@ class Recorder(TorchFunctionMode):
             module: Module of the call.
         """
         self._theta = {name: module.get_parameter(name) for name in tracked}
-        self._known = {
-            id(t): View((name,), t.shape, lambda entries: entries, True) for name, t in self._theta.items()
-        }
+        self._known = {id(t): View((name,), t.shape, lambda entries: entries, True) for name, t in self._theta.items()}
         self._kept += [*module.buffers(), *module.parameters()]
         self._constants |= {id(tensor) for tensor in self._kept} - self._known.keys()
         return self

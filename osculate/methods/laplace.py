@@ -111,9 +111,9 @@ def laplace(
 
     Raises:
         ValueError: dropout or batch normalisation is in training mode, no parameter is trainable, the data are empty
-            or not finite, the targets do not fit, a name is unknown, a pattern matches nothing, the model returns no such output or several
-            without a choice, or the network is too large. The checkpoint is of another network, of other data or
-            settings, damaged, or in use.
+            or not finite, the targets do not fit, a name is unknown, a pattern matches nothing, the model returns no
+            such output or several without a choice, or the network is too large. The checkpoint is of another network,
+            of other data or settings, damaged, or in use.
         TypeError: a likelihood, structure, curvature or prior is of another type, the loader yields no pairs, or the
             targets are of the wrong type.
 

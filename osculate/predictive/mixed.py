@@ -14,7 +14,7 @@ Join = Callable[[list[Tensor], int], Tensor]
 def mixed(predictives: Sequence[Distribution]) -> Distribution:
     r"""(1/M) Σ_m p_m(y) for distributions of one family: probabilities averaged, or a mixture of that family.
 
-    Mixtures contribute their components, with 1/M of their weights.
+    Mixtures contribute their components, with 1/M of their weights; probabilities keep their standard errors.
 
     Args:
         predictives: p_m, of the same batch shape.
@@ -31,7 +31,12 @@ def mixed(predictives: Sequence[Distribution]) -> Distribution:
     first = predictives[0]
     if isinstance(first, Categorical | Bernoulli):
         probs = torch.stack([each.probs for each in predictives])  # type: ignore[attr-defined]
-        return type(first)(probs=probs.mean(0).clamp(0, 1))
+        together = type(first)(probs=probs.mean(0).clamp(0, 1))
+        if not all(hasattr(each, "standard_error") for each in predictives):
+            return together
+        errors = torch.stack([each.standard_error for each in predictives])  # type: ignore[attr-defined]
+        together.standard_error = errors.square().sum(0).sqrt() / len(errors)  # type: ignore[attr-defined]
+        return together
     parts = [_as_mixture(each) for each in predictives]
     log_weights = torch.cat([part.mixture_distribution.logits for part in parts], -1)
     components = _together([part.component_distribution for part in parts], torch.cat)
