@@ -5,12 +5,14 @@ A :class:`ParameterSpace` says in which order the tensors of a network are flatt
 """
 
 import copy
+import re
 import threading
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from itertools import accumulate, chain
 from typing import Any
@@ -629,6 +631,18 @@ def is_pattern(name: str) -> bool:
     return any(sign in name for sign in "*?[")
 
 
+def _unmatched(pattern: str, known: list[str]) -> str:
+    """The error message for a pattern that matches no name, with near parts of names."""
+    parts = dict.fromkeys(part for name in known for part in name.split("."))
+    words = [word for word in re.split(r"[^\w]+", pattern) if word and word not in parts]
+    near = dict.fromkeys(found for word in words for found in get_close_matches(word, parts, n=3))
+    hint = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
+    return (
+        f"no parameter or module has a name that matches {pattern!r}: {hint}Names are such as "
+        f"{', '.join(map(repr, known[:: max(1, len(known) // 3)][:4]))}; '*' stands for any text."
+    )
+
+
 def select(model: nn.Module, wanted: Iterable[str]) -> tuple[str, ...]:
     """The parameters that these parameter or module names denote, in the order of ``named_parameters()``.
 
@@ -652,6 +666,8 @@ def select(model: nn.Module, wanted: Iterable[str]) -> tuple[str, ...]:
         members = [first for alias, first in every if alias == name or alias.startswith(f"{name}.")]
         if not members and is_pattern(name):
             members = [first for alias, first in every if fnmatchcase(alias, name) or fnmatchcase(alias, f"{name}.*")]
+        if not members and is_pattern(name):
+            raise ValueError(_unmatched(name, known))
         if not members:
             modules = [
                 module for module, layer in model.named_modules() if module and any(True for _ in layer.parameters())

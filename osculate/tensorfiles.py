@@ -57,7 +57,8 @@ def read_tensors(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
 
 def _flat(tensor: Tensor) -> Tensor:
     """The entries in a row; one number alone may otherwise keep a stride that its bytes cannot have."""
-    return tensor.clone(memory_format=torch.contiguous_format).reshape(-1)
+    whole = tensor.is_contiguous() and tensor.numel() != 1
+    return (tensor if whole else tensor.clone(memory_format=torch.contiguous_format)).reshape(-1)
 
 
 def digest(metadata: Mapping[str, str], tensors: Mapping[str, Tensor]) -> str:
