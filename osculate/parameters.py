@@ -305,13 +305,13 @@ class Network:
         """
         thread = threading.get_ident()
         call_copy = self._call_copy(thread)
-        theta = {name: call_copy.module.get_parameter(name) for name in self.space.names}
+        theta: dict[str, Tensor] = {name: call_copy.module.get_parameter(name) for name in self.space.names}
         return self._called(x, {}, within, thread, call_copy), theta
 
     def _called(
         self,
         x: Inputs,
-        values: Mapping[str, Tensor],
+        values: dict[str, Tensor],
         within: Within | None,
         thread: int | None,
         call_copy: _CallCopy | None = None,
@@ -395,7 +395,7 @@ class _References:
     """
 
     def __init__(self, module: nn.Module, originals: Mapping[str, Tensor]) -> None:
-        mine = ((name, module.get_parameter(name)) for name in originals)
+        mine = ((name, p) for name, p in module.named_parameters() if name in originals)
         shared = {name: p for name, p in mine if p.data_ptr() == originals[name].data_ptr()}  # not moved or converted
         self._versions = [(name, p, p._version) for name, p in shared.items()]
         self._probes = {

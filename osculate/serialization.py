@@ -121,7 +121,8 @@ def _parts(q: posteriors.Posterior) -> tuple[dict[str, Tensor], dict[str, Any]]:
     if isinstance(q.network.module, Output):
         header["output"] = q.network.module.output
     if q.network.frozen:
-        header["frozen"] = {name: _fingerprint(q.network.module.get_parameter(name)) for name in q.network.frozen}
+        every = network_tensors(q.network.module)
+        header["frozen"] = {name: _fingerprint(every[name]) for name in q.network.frozen}
     return tensors, header
 
 
@@ -234,8 +235,9 @@ def _network(path: Path, header: dict[str, Any], stored: Mapping[str, Tensor], m
     types = {name: floats[0] for name, value in mine.items() if value.is_floating_point()}
     types |= {name: value.dtype for name, value in stored.items()}
     for name, words in frozen.items():
-        types[name] = getattr(torch, words.partition(" ")[0], None)
-        require(isinstance(types[name], torch.dtype), path, f"the frozen parameter {name!r} has no type")
+        found: Any = getattr(torch, words.partition(" ")[0], None)
+        require(isinstance(found, torch.dtype), path, f"the frozen parameter {name!r} has no type")
+        types[name] = found
     network = Network(model, header["names"], "cpu", types, frozen)
     if repr(network.module) != header["architecture"]:
         warnings.warn(
@@ -244,8 +246,9 @@ def _network(path: Path, header: dict[str, Any], stored: Mapping[str, Tensor], m
             stacklevel=5,
         )
     fill(network.module.eval(), stored, path, frozen)
+    held = network_tensors(network.module)
     for name, words in frozen.items():
-        if _fingerprint(network.module.get_parameter(name)) != words:
+        if _fingerprint(held[name]) != words:
             raise ValueError(
                 f"{str(path)!r} belongs to a network with other frozen weights, of which it holds fingerprints alone: "
                 f"{name!r} differs. Give osc.load the network with the weights that it had in the fit."

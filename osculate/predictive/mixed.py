@@ -7,6 +7,8 @@ import torch
 from torch import Tensor
 from torch.distributions import Bernoulli, Categorical, Distribution, MixtureSameFamily, MultivariateNormal
 
+from osculate.likelihoods._base import with_standard_error
+
 #: A function that joins tensors along an axis: ``torch.stack`` or ``torch.cat``.
 Join = Callable[[list[Tensor], int], Tensor]
 
@@ -32,10 +34,10 @@ def mixed(predictives: Sequence[Distribution]) -> Distribution:
     if isinstance(first, Categorical | Bernoulli):
         probs = torch.stack([each.probs for each in predictives])  # type: ignore[attr-defined]
         together = type(first)(probs=probs.mean(0).clamp(0, 1))
-        if not all(hasattr(each, "standard_error") for each in predictives):
-            return together
-        errors = torch.stack([each.standard_error for each in predictives])  # type: ignore[attr-defined]
-        together.standard_error = errors.square().sum(0).sqrt() / len(errors)  # type: ignore[attr-defined]
+        errors = [getattr(each, "standard_error", None) for each in predictives]
+        if all(isinstance(error, Tensor) for error in errors):
+            squares = torch.stack([error.square() for error in errors if error is not None])
+            together = with_standard_error(together, squares.sum(0).sqrt() / len(errors))
         return together
     parts = [_as_mixture(each) for each in predictives]
     log_weights = torch.cat([part.mixture_distribution.logits for part in parts], -1)

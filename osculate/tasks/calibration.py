@@ -124,7 +124,7 @@ def record_of(
 ) -> CalibrationRecord | RegressionRecord:
     """The record for the result of :func:`columns`; the other arguments are those of :func:`calibration`."""
     if discrete and len(found) > 2:
-        return _scored_summaries(*found, bins=bins)
+        return _scored_summaries(found[1], found[2], bins)
     return scored_classes(found[0], found[1], bins) if discrete else _regression(found, target_scale)
 
 
@@ -256,9 +256,7 @@ def _summaries(log_probs: Float[Tensor, "N C"], targets: Int[Tensor, " N"]) -> t
     return log_probs[:, :0], targets, each
 
 
-def _scored_summaries(
-    none: Float[Tensor, "N 0"], targets: Int[Tensor, " N"], each: Float[Tensor, "N 4"], bins: int
-) -> CalibrationRecord:
+def _scored_summaries(targets: Int[Tensor, " N"], each: Float[Tensor, "N 4"], bins: int) -> CalibrationRecord:
     """The record of :func:`scored_classes` without probabilities."""
     _require_targets(targets)
     confidence, correct, log_prob, squares = each.unbind(-1)
@@ -272,7 +270,7 @@ def _scored_summaries(
         "mce": float(gap.max()),
         "rmsce": float((share * gap.square()).sum().sqrt()),
     }
-    return CalibrationRecord(none, targets, claimed, accuracy, count, scores=scores)
+    return CalibrationRecord(each[:, :0], targets, claimed, accuracy, count, scores=scores)
 
 
 def _require_targets(targets: Int[Tensor, " N"]) -> None:
