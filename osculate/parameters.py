@@ -203,7 +203,8 @@ class Network:
         device: The device of the copy, by default that of the module.
         dtype: The floating type of the copy, or one for each parameter and buffer by name; by default those of the
             module.
-        frozen: Names of the parameters that are not copied, by default those that are frozen.
+        frozen: Names of the parameters that are not copied, by default those that are frozen; none for a module into
+            which states are loaded.
 
     Attributes:
         frozen: The names of the parameters that are not copied, and not in files.

@@ -224,20 +224,14 @@ def _network(path: Path, header: dict[str, Any], stored: Mapping[str, Tensor], m
     require_header(path, header, NETWORK)
     frozen = header.get("frozen", {})
     require(mapping(text)(frozen), path, "its frozen parameters are not named with their fingerprints")
-    floats = [value.dtype for value in stored.values() if value.is_floating_point()]
-    require(bool(floats), path, "it has no weights")
+    require(any(value.is_floating_point() for value in stored.values()), path, "it has no weights")
     if "output" in header and not isinstance(model, Output):
         require(type(header["output"]) in (int, str), path, "its output is neither an index nor a name")
         model = Output(model, header["output"])
     mine = network_tensors(model)
     if unknown := next((name for name in frozen if name not in mine), None):
         raise ValueError(f"{str(path)!r} belongs to another network: the model has no {unknown!r}, which was frozen.")
-    types = {name: floats[0] for name, value in mine.items() if value.is_floating_point()}
-    types |= {name: value.dtype for name, value in stored.items()}
-    for name, words in frozen.items():
-        found: Any = getattr(torch, words.partition(" ")[0], None)
-        require(isinstance(found, torch.dtype), path, f"the frozen parameter {name!r} has no type")
-        types[name] = found
+    types = _types(path, stored, frozen, mine)
     network = Network(model, header["names"], "cpu", types, frozen)
     if repr(network.module) != header["architecture"]:
         warnings.warn(
@@ -254,6 +248,32 @@ def _network(path: Path, header: dict[str, Any], stored: Mapping[str, Tensor], m
                 f"{name!r} differs. Give osc.load the network with the weights that it had in the fit."
             )
     return network
+
+
+def _types(
+    path: Path, stored: Mapping[str, Tensor], frozen: Mapping[str, str], mine: Mapping[str, Tensor]
+) -> dict[str, torch.dtype]:
+    """The floating type of each tensor of a network: the only one of the file, or those of a model with the same ones.
+
+    Raises:
+        ValueError: the file has several types, and the model others.
+    """
+    types = {name: value.dtype for name, value in stored.items() if value.is_floating_point()}
+    for name, words in frozen.items():
+        found: Any = getattr(torch, words.partition(" ")[0], None)
+        require(isinstance(found, torch.dtype), path, f"the frozen parameter {name!r} has no type")
+        if found.is_floating_point:
+            types[name] = found
+    floats = {name: value.dtype for name, value in mine.items() if value.is_floating_point()}
+    if len(set(types.values())) == 1:
+        return dict.fromkeys(floats, next(iter(types.values())))
+    other = next((name for name in floats if types.get(name, floats[name]) != floats[name]), None)
+    if other:
+        raise ValueError(
+            f"{str(path)!r} is of a network of several floating types: {other!r} has {types[other]} in the file and "
+            f"{floats[other]} in the model. Pass a module with the types of the one that was saved."
+        )
+    return floats
 
 
 def _rebuild(

@@ -215,6 +215,9 @@ def test_half_precision_and_recomputation_agree_with_double(
     again = osc.load(tmp_path / "q.safetensors", model)
     assert {n: p.dtype for n, p in again.model.named_parameters()} == {n: p.dtype for n, p in model.named_parameters()}
     assert torch.equal(functions(again, x), functions(q, x))
+    if len({p.dtype for p in model.parameters()}) > 1:
+        with pytest.raises(ValueError, match=says("several floating types", "bfloat16", "float64")):
+            osc.load(tmp_path / "q.safetensors", exact)
 
 
 def test_recomputed_activations_are_not_kept() -> None:

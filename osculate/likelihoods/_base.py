@@ -340,7 +340,7 @@ def averaged(parts: Iterable[Tensor]) -> tuple[Float[Tensor, "*M"], Float[Tensor
             mean, squares = each, torch.zeros_like(each, requires_grad=False) + own
         else:
             step, share = each - mean, len(part) / (count + len(part))
-            squares += own + count * share * step.detach().square()
+            squares.add_(own).addcmul_(step.detach(), step.detach(), value=count * share)
             mean = mean + share * step if step.requires_grad else mean.add_(step, alpha=share)
         count += len(part)
     assert mean is not None
