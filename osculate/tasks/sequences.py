@@ -17,6 +17,8 @@ from osculate.posteriors import as_posterior
 from osculate.predictive import sample_functions
 from osculate.progress import track
 
+#: Numbers of all draws that are processed at once.
+AT_ONCE = 2**22
 #: Labels that are drawn for each draw of the function.
 LABELS = 16
 
@@ -105,34 +107,36 @@ def sequence_uncertainty(
         with torch.no_grad():
             draws = sample_functions(q, take(x, part), samples, generator=generator)
             for row in range(draws.shape[1]):
-                f = likelihood.distribution(draws[:, row]).logits
-                logs = f.reshape(len(f), -1, f.shape[-1])
-                number = part.start + row
-                if counted is not None and counted.shape != (size, logs.shape[1]):
+                f = likelihood.split(draws[:, row])
+                if counted is not None and counted.shape != (size, f.shape[1]):
                     raise ValueError(
-                        f"counted has shape {tuple(counted.shape)}, and there are {size} sequences of {logs.shape[1]} "
+                        f"counted has shape {tuple(counted.shape)}, and there are {size} sequences of {f.shape[1]} "
                         "tokens: give one value for each token."
                     )
-                found.append(_information(logs, None if counted is None else counted[number], generator))
+                found.append(_information(f, None if counted is None else counted[part.start + row], generator))
             del draws
     return SequenceUncertainty(*(torch.stack(each).cpu() for each in zip(*found, strict=True)))
 
 
 def _information(
-    logs: Float[Tensor, "S T V"], counted: Bool[Tensor, " T"] | None, generator: torch.Generator | None
+    f: Float[Tensor, "S T V"], counted: Bool[Tensor, " T"] | None, generator: torch.Generator | None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """The parts of a :class:`SequenceUncertainty` for one sequence, from log p of all draws."""
-    draws, tokens, _ = logs.shape
-    mean = logs.logsumexp(0) - math.log(draws)
-    entropy, probs = -(mean.exp() * mean).nan_to_num().sum(-1), logs.exp()
-    expected = -(probs * logs).nan_to_num().sum(-1).mean(0)
-    on = logs.device if generator is None else generator.device
-    y = torch.multinomial(probs.flatten(0, 1).to(on), LABELS, replacement=True, generator=generator).to(logs.device)
-    y = y.reshape(draws, tokens, LABELS)
-    each = logs.transpose(0, 1).gather(2, y.transpose(0, 1).reshape(tokens, 1, -1).expand(-1, draws, -1))  # (T, S, S L)
-    kept = torch.ones_like(entropy, dtype=torch.bool) if counted is None else counted.to(logs.device)
-    by_draw = each[kept].double().sum(0).reshape(draws, draws, LABELS)  # log p of labels of draw j under draw i
-    own = by_draw.diagonal().mT  # (S, L)
+    """The parts of a :class:`SequenceUncertainty` for one sequence, a few tokens at a time."""
+    draws, tokens, classes = f.shape
+    kept = torch.ones(tokens, dtype=torch.bool) if counted is None else counted.cpu()
+    by_draw = f.new_zeros(draws, draws, LABELS, dtype=torch.double)  # log p of labels of draw j under draw i
+    entropies = f.new_full((2, tokens), torch.nan)
+    for part in kept.nonzero().squeeze(-1).split(max(1, AT_ONCE // (draws * classes))):
+        logs = f[:, part].log_softmax(-1)
+        probs, mean = logs.exp(), logs.logsumexp(0) - math.log(draws)
+        entropies[0, part] = torch.special.entr(mean.exp()).sum(-1)
+        entropies[1, part] = torch.special.entr(probs).sum(-1).mean(0)
+        on = f.device if generator is None else generator.device
+        y = torch.multinomial(probs.flatten(0, 1).to(on), LABELS, replacement=True, generator=generator)
+        y = y.to(f.device).reshape(draws, len(part), LABELS).transpose(0, 1).reshape(len(part), 1, -1)
+        each = logs.transpose(0, 1).gather(2, y.expand(-1, draws, -1))
+        by_draw += each.double().sum(0).reshape(by_draw.shape)
+    own = by_draw.diagonal().mT
     gain = (own - by_draw.logsumexp(0) + math.log(draws)).mean(1)
-    values = (torch.where(kept, value, torch.nan) for value in (entropy, expected, (entropy - expected).clamp(min=0)))
-    return *values, gain.mean(), gain.std() / math.sqrt(draws)  # type: ignore[return-value]
+    total, expected = entropies
+    return total, expected, (total - expected).clamp(min=0), gain.mean(), gain.std() / math.sqrt(draws)
