@@ -30,7 +30,7 @@ class Unfused(TorchFunctionMode):
 
     def __torch_function__(self, func: Callable, types: object, args: tuple = (), kwargs: dict | None = None) -> Any:
         """Run the operation, by its unfused kernel if it is in the table."""
-        return _UNFUSED.get(func, func)(*args, **(kwargs or {}))
+        return _run(self, _UNFUSED, func, args, kwargs or {})
 
 
 def _unfused(
@@ -181,7 +181,24 @@ class Elementary(TorchFunctionMode):
 
     def __torch_function__(self, func: Callable, types: object, args: tuple = (), kwargs: dict | None = None) -> Any:
         """Run the operation, from elementary ones if it is in the table."""
-        return _ELEMENTARY.get(func, func)(*args, **(kwargs or {}))
+        return _run(self, _ELEMENTARY, func, args, kwargs or {})
+
+
+#: The gradient, without a question to the modes, so that it can run within one.
+_GRADIENT = FunctionType(
+    torch.autograd.grad.__code__,
+    vars(torch.autograd) | {"has_torch_function": lambda _: False},
+    argdefs=torch.autograd.grad.__defaults__,
+)
+_GRADIENT.__kwdefaults__ = torch.autograd.grad.__kwdefaults__
+
+
+def _run(mode: TorchFunctionMode, table: dict[Callable, Callable], func: Callable, args: tuple, kwargs: dict) -> Any:
+    """The operation of a table within a mode; a gradient in the mode, since it may recompute activations."""
+    if func is torch.autograd.grad:
+        with mode:
+            return _GRADIENT(*args, **kwargs)
+    return table.get(func, func)(*args, **kwargs)
 
 
 def forward_derivative(function: Callable, point: Any, tangent: Any) -> Any:

@@ -5,11 +5,15 @@ A :class:`ParameterSpace` says in which order the tensors of a network are flatt
 """
 
 import copy
+import re
+import threading
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
 from itertools import accumulate, chain
 from typing import Any
 
@@ -24,6 +28,10 @@ from osculate.registry import choose
 
 #: A function from the module that a call of a network runs to the context in which it runs.
 Within = Callable[[nn.Module], AbstractContextManager]
+#: Names of the parameters, or of the layers, of an adapter of LoRA or DoRA, as PEFT gives them.
+ADAPTERS = ("lora_A", "lora_B", "lora_embedding_A", "lora_embedding_B", "lora_magnitude_vector")
+#: Entries of each referenced parameter that are compared at every call.
+PROBED = 16
 
 
 @dataclass(frozen=True)
@@ -94,14 +102,19 @@ class _CallCopy:
 
     Args:
         original: The module.
+        leaves: Names of parameters that are leaves of a graph in the copy, with the storage of the original.
 
     Attributes:
         module: The copy.
         tensors: Copied buffers and attributes, by index of the layer and name.
     """
 
-    def __init__(self, original: nn.Module) -> None:
+    def __init__(self, original: nn.Module, leaves: Collection[str] = ()) -> None:
         memo: dict[int, Any] = {id(tensor): tensor for tensor in original.parameters()}
+        with torch.inference_mode(False):
+            for name in leaves:
+                parameter = original.get_parameter(name)
+                memo[id(parameter)] = nn.Parameter(parameter.detach())
         # in a separate thread: a surrounding transform of torch.func would wrap the tensors that are made here
         with ThreadPoolExecutor(1) as thread:
             self.module: nn.Module = thread.submit(copy.deepcopy, original, memo).result()
@@ -177,24 +190,30 @@ class _CallCopy:
 class Network:
     """A private, frozen copy of a module, as a function of a chosen set of its parameters.
 
-    The copy makes a posterior independent of later changes of the user's module; it costs one set of parameters and
-    buffers. A call works on a second copy, which shares the parameters, so that several threads may call one network;
-    as many of these are kept as calls ever ran at the same time. Whatever a forward pass writes into buffers and
-    attributes, including lists and dictionaries, is undone after the call. What it writes into parameters, as an
-    embedding with ``max_norm`` does, stays in the copy.
+    The copy makes a posterior independent of later changes of the user's module; it costs one set of trainable
+    parameters and buffers. Frozen parameters (those without ``requires_grad``) that are not in θ are not copied: they
+    are the user's own, and a call after they were changed in place is refused. A call works on a second copy, which
+    shares all parameters, so that several threads may call one network; as many of these are kept as calls ever ran at
+    the same time. Whatever a forward pass writes into buffers and attributes, including lists and dictionaries, is
+    undone after the call. What it writes into parameters, as an embedding with ``max_norm`` does, stays in the copy.
 
     Args:
         model: The trained module. It is copied and left as it is.
         names: The parameters that make up θ; the others are constants.
         device: The device of the copy, by default that of the module.
-        dtype: The floating type of the copy, by default that of the module.
+        dtype: The floating type of the copy, or one for each parameter and buffer by name; by default those of the
+            module.
+        frozen: Names of the parameters that are not copied, by default those that are frozen; none for a module into
+            which states are loaded.
 
     Attributes:
+        frozen: The names of the parameters that are not copied, and not in files.
         module: The copy. Its parameters, buffers and modes may be changed in place.
         space: The tracked parameters.
         device: Device of the parameters.
         dtype: Floating type of the parameters.
         state_dtype: Floating type of sums over data: that of the parameters, but single precision for half precision.
+        eps: Relative rounding of the coarsest floating type in the module.
     """
 
     def __init__(
@@ -202,30 +221,46 @@ class Network:
         model: nn.Module,
         names: Iterable[str],
         device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
+        dtype: torch.dtype | Mapping[str, torch.dtype] | None = None,
+        frozen: Collection[str] | None = None,
     ) -> None:
+        chosen = set(names)
+        references = _referable(model, chosen, frozen)
+        self.frozen = tuple(references)
         with torch.inference_mode(False):  # otherwise the copies could never have a gradient
-            self.module = frozen_copy(model)
+            self.module = frozen_copy(model, references)
+            if isinstance(dtype, Mapping):
+                for name, tensor in chain(self.module.named_parameters(), self.module.named_buffers()):
+                    tensor.data = tensor.data.to(dtype.get(name, tensor.dtype))
+                dtype = None
             if device is not None or dtype is not None:
                 self.module.to(device=device, dtype=dtype)
-        chosen = set(names)
         tracked = {name: p for name, p in self.module.named_parameters() if name in chosen}
         self.space = ParameterSpace.of(tracked)
         # normalisation layers stay in single precision in many half-precision networks
         self._dtypes = {name: p.dtype for name, p in tracked.items()}
+        kinds = {t.dtype for t in chain(self.module.parameters(), self.module.buffers()) if t.is_floating_point()}
+        self.eps = max((torch.finfo(kind).eps for kind in kinds), default=torch.finfo().eps)
         # True if a parameter has several names: a look-up at every call costs as much as a small layer
         every = self.module.named_parameters(remove_duplicate=False)
         self._tied = sum(1 for _ in every) > sum(1 for _ in self.module.named_parameters())
-        numbers = chain(self.module.parameters(), filter(torch.is_floating_point, self.module.buffers()))
+        numbers = filter(torch.is_floating_point, chain(self.module.parameters(), self.module.buffers()))
         first = next(numbers, torch.empty(0))  # a module without parameters and buffers
         self.device, self.dtype = first.device, first.dtype
         self.state_dtype = torch.float32 if first.dtype in (torch.float16, torch.bfloat16) else first.dtype
-        self._idle: list[_CallCopy] = []
+        # those with leaves by the thread whose graphs may still recompute activations with them
+        self._idle: dict[int | None, list[_CallCopy]] = {}
+        self._references = _References(self.module, references)
         self._changes_inputs: bool | None = None  # True if it writes into its inputs: known after the first call
         self._written: set[tuple[int, str]] | None = None  # buffers and attributes that it writes into, likewise
 
     def __getstate__(self) -> dict[str, Any]:
-        return vars(self) | {"_idle": []}
+        self.require_same_base()
+        return vars(self) | {"_idle": {}, "_references": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._references = _References(self.module, {})  # a copy has its own parameters
 
     @property
     def parameters(self) -> dict[str, Tensor]:
@@ -236,6 +271,10 @@ class Network:
     def mean(self) -> Float[Tensor, " P"]:
         """The mode θ*, flat; in single precision for a network in half precision."""
         return self.space.flatten(self.parameters).to(self.state_dtype)
+
+    def tangents(self, v: Shaped[Tensor, "*S P"]) -> dict[str, Tensor]:
+        """The flat vector v, or a stack of them, as named tensors of the types of the tracked parameters."""
+        return {name: part.to(self._dtypes[name]) for name, part in self.space.unflatten(v).items()}
 
     def __call__(
         self,
@@ -252,17 +291,41 @@ class Network:
                 operations; modes that it sets end with the call, hooks with the context.
 
         Raises:
-            ValueError: the output is not a tensor with one row for each input.
+            ValueError: the output is not a tensor with one row for each input, or a frozen parameter of the user's
+                module was changed in place.
             TypeError: inputs and parameters are of different floating types.
         """
+        values = {name: value.to(self._dtypes[name]) for name, value in (theta or {}).items()}
+        return self._called(x, values, within, None)
+
+    def at_leaves(self, x: Inputs, within: Within | None = None) -> tuple[Tensor, dict[str, Tensor]]:
+        """f(x; θ*), and tensors at θ*, by name, that are leaves of its graph.
+
+        Activations that the module recomputes (``torch.utils.checkpoint``) are recomputed at these leaves, also by a
+        backward pass after the call, in the same thread.
+        """
+        thread = threading.get_ident()
+        call_copy = self._call_copy(thread)
+        theta: dict[str, Tensor] = {name: call_copy.module.get_parameter(name) for name in self.space.names}
+        return self._called(x, {}, within, thread, call_copy), theta
+
+    def _called(
+        self,
+        x: Inputs,
+        values: dict[str, Tensor],
+        within: Within | None,
+        thread: int | None,
+        call_copy: _CallCopy | None = None,
+    ) -> Tensor:
+        """The output of a call copy with these values of the tracked parameters."""
+        self.require_same_base()
         require_type(x, self.dtype)
         x = moved(x, self.device)
         size, given = count(x), tensors(x).values()
         if self._changes_inputs is not False or any(tensor.is_inference() for tensor in given):
             x = apply(torch.clone, x)
         positional, named = arguments(x, self.module)
-        values = {name: value.to(self._dtypes[name]) for name, value in (theta or {}).items()}
-        call_copy = self._call_copy()
+        call_copy = call_copy or self._call_copy(thread)
         protected: dict[tuple[int, str], Tensor] = {}
         try:
             with within(call_copy.module) if within else nullcontext():
@@ -270,42 +333,117 @@ class Network:
                     protected = call_copy.protect(call_copy.tensors if self._written is None else self._written)
                 f = functional_call(call_copy.module, values, positional, named, tie_weights=self._tied)
         except Exception:
-            self._end(call_copy)
+            self._end(call_copy, thread)
             raise
         if self._written is None:
             call_copy.give_learned_sizes()
             if not torch.is_inference_mode_enabled():  # where tensors have no version
                 self._changes_inputs = any(tensor._version for tensor in tensors(x).values())
                 self._written = {key for key, tensor in protected.items() if tensor._version}
-        self._end(call_copy)
+        self._end(call_copy, thread)
         f = output_of(f, x)
         if f.ndim == 0 or len(f) != size:
             raise ValueError(returned(f, x))
         return f
 
-    def _call_copy(self) -> _CallCopy:
-        """A copy of the module that no other call uses."""
-        while self._idle:
+    def _call_copy(self, thread: int | None) -> _CallCopy:
+        """A copy of the module that no other call uses, with leaves for a thread."""
+        idle = self._idle.get(thread, [])
+        while idle:
             with suppress(IndexError):  # another thread was faster
-                if (call_copy := self._idle.pop()).follows():
+                if (call_copy := idle.pop()).follows():
                     return call_copy
-        return _CallCopy(self.module)
+        return _CallCopy(self.module, () if thread is None else self.space.names)
 
-    def _end(self, call_copy: _CallCopy) -> None:
+    def _end(self, call_copy: _CallCopy, thread: int | None) -> None:
         """Keep a restored copy for another call; a copy that an interrupt left half changed is never returned."""
         whole, written = call_copy.clear()
         if whole:
-            self._idle.append(call_copy)
+            if thread not in self._idle:  # copies of threads that have ended serve nobody
+                alive = {None, *(each.ident for each in threading.enumerate())}
+                self._idle = {key: copies for key, copies in list(self._idle.items()) if key in alive}
+            self._idle.setdefault(thread, []).append(call_copy)
         elif self._written is not None:
             self._written = self._written.union(written)
+
+    def require_same_base(self) -> None:
+        """Raise ValueError if a frozen parameter, which is the user's own, was changed in place.
+
+        Raises:
+            ValueError: the message names the parameter where it is known.
+        """
+        self._references.require_same()
 
     def in_state_precision(self) -> "Network":
         """The same network, or a copy in single precision of a network in half precision."""
         return self if self.dtype == self.state_dtype else self.to(dtype=self.state_dtype)
 
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> "Network":
-        """A copy on another device or in another floating type."""
-        return Network(self.module, self.space.names, device, dtype)
+        """A copy on another device or in another floating type; frozen parameters that stay the same are shared."""
+        self.require_same_base()
+        return Network(self.module, self.space.names, device, dtype, self.frozen)
+
+
+class _References:
+    """The parameters of a copy that are those of the user's module, and what shows that they were changed.
+
+    Every change in place counts up the version of a tensor, but one by way of ``.data``, as PEFT merges adapters, which
+    shows in a few of its entries.
+
+    Args:
+        module: The copy.
+        originals: Parameters of the user's module by name.
+    """
+
+    def __init__(self, module: nn.Module, originals: Mapping[str, Tensor]) -> None:
+        mine = ((name, p) for name, p in module.named_parameters() if name in originals)
+        shared = {name: p for name, p in mine if p.data_ptr() == originals[name].data_ptr()}  # not moved or converted
+        self._versions = [(name, p, p._version) for name, p in shared.items()]
+        self._probes = {
+            name: torch.as_strided(p.detach(), (min(p.numel(), PROBED),), (max(1, p.numel() // PROBED),))
+            for name, p in shared.items()
+            if p.is_contiguous()
+        }
+        self._values = self._probed()
+
+    def _probed(self) -> list[Tensor]:
+        """Entries of all parameters, device by device."""
+        devices = dict.fromkeys(probe.device for probe in self._probes.values())
+        return [torch.cat([p for p in self._probes.values() if p.device == device]) for device in devices]
+
+    def require_same(self) -> None:
+        """Raise ValueError if a parameter was changed.
+
+        Raises:
+            ValueError: the message names the parameter.
+        """
+        changed = next((name for name, p, version in self._versions if p._version != version), None)
+        if changed is None and all(map(torch.equal, self._probed(), self._values)):
+            return
+        raise ValueError(
+            f"{f'the frozen parameter {changed!r}' if changed else 'a frozen parameter'} of the network was changed in "
+            "place after the posterior was made, which refers to it: fit again, or give osc.laplace or osc.load a copy "
+            "of the network (copy.deepcopy) if its base goes on changing."
+        )
+
+
+def _referable(model: nn.Module, chosen: Collection[str], wanted: Collection[str] | None) -> dict[str, nn.Parameter]:
+    """The parameters that a copy may share: outside of θ, frozen or wanted, and never written into by a call."""
+    renormalised = {
+        id(layer.weight)
+        for layer in model.modules()
+        if isinstance(layer, nn.Embedding | nn.EmbeddingBag) and layer.max_norm is not None
+    }
+    return {
+        name: p
+        for name, p in model.named_parameters()
+        if name not in chosen
+        and (not p.requires_grad if wanted is None else name in wanted)
+        and type(p) is nn.Parameter
+        and not is_lazy(p)
+        and not p.is_inference()
+        and id(p) not in renormalised
+    }
 
 
 class _Uncompiled(nn.Module):
@@ -328,8 +466,12 @@ def _uncompiled(module: nn.Module) -> nn.Module:
     return _Uncompiled(module) if "_orig_mod" in module._modules else module
 
 
-def frozen_copy(model: nn.Module) -> nn.Module:
+def frozen_copy(model: nn.Module, shared: Mapping[str, nn.Parameter] | None = None) -> nn.Module:
     """A deep copy of a module, without gradients and without compilation.
+
+    Args:
+        model: The module.
+        shared: Parameters whose memory the copy shares, by name.
 
     Raises:
         ValueError: an attribute cannot be copied, such as a lock or an activation with its gradient graph, or the
@@ -342,6 +484,7 @@ def frozen_copy(model: nn.Module) -> nn.Module:
     attributes = [value for layer in model.modules() for value in vars(layer).values() if isinstance(value, Tensor)]
     # a tensor with a gradient graph, such as the weight that weight normalisation keeps, cannot be deep-copied
     memo = {id(value): value.detach().clone() for value in attributes if value.grad_fn is not None}
+    memo |= {id(p): nn.Parameter(p.detach(), requires_grad=False) for p in (shared or {}).values()}
     try:
         module = _uncompiled(copy.deepcopy(model, memo))
     except RuntimeError as error:
@@ -463,14 +606,58 @@ def point_estimated(model: nn.Module) -> frozenset[str]:
     return frozenset(getattr(model, "point_estimated", ()))
 
 
+def adapters(model: nn.Module) -> tuple[str, ...]:
+    """The trainable parameters of adapters of LoRA, by the names that PEFT gives them (:data:`ADAPTERS`).
+
+    Raises:
+        ValueError: there are none, or all are frozen.
+    """
+    every = [(name, p) for name, p in model.named_parameters() if not set(ADAPTERS).isdisjoint(name.split("."))]
+    names = tuple(name for name, p in every if p.requires_grad)
+    if not names and every:
+        raise ValueError(
+            f"subset='lora': all adapters of the network are frozen, such as {every[0][0]!r}: load it with "
+            "is_trainable=True, set requires_grad=True on them, or name them, subset=['*lora_A*', '*lora_B*']."
+        )
+    if not names:
+        raise ValueError(
+            f"subset='lora': no parameter of the network belongs to a layer named {', '.join(ADAPTERS)}, as PEFT names "
+            "them: name your adapters instead, for example subset=['*adapter*']."
+        )
+    return names
+
+
+def is_pattern(name: str) -> bool:
+    """True for a name with a wildcard (``*``, ``?`` or ``[…]``, as in file names)."""
+    return any(sign in name for sign in "*?[")
+
+
+def _unmatched(pattern: str, known: list[str]) -> str:
+    """The error message for a pattern that matches no name, with near parts of names."""
+    parts = dict.fromkeys(part for name in known for part in name.split("."))
+    words = [word for word in re.split(r"[^\w]+", pattern) if word and word not in parts]
+    near = dict.fromkeys(found for word in words for found in get_close_matches(word, parts, n=3))
+    hint = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
+    return (
+        f"no parameter or module has a name that matches {pattern!r}: {hint}Names are such as "
+        f"{', '.join(map(repr, known[:: max(1, len(known) // 3)][:4]))}; '*' stands for any text."
+    )
+
+
 def select(model: nn.Module, wanted: Iterable[str]) -> tuple[str, ...]:
     """The parameters that these parameter or module names denote, in the order of ``named_parameters()``.
 
+    Args:
+        model: The module.
+        wanted: Names, or patterns of names as of files: ``*`` stands for any text, dots included.
+
     Raises:
-        ValueError: a name is neither a parameter nor a module with parameters.
+        ValueError: a name is neither a parameter nor a module with parameters, or a pattern matches none.
 
     >>> select(nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 1)), ["1", "0.bias"])
     ('0.bias', '1.weight', '1.bias')
+    >>> select(nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 1)), ["*.bias"])
+    ('0.bias', '1.bias')
     """
     known = [name for name, _ in model.named_parameters()]
     first_name = {id(p): name for name, p in model.named_parameters()}
@@ -478,6 +665,10 @@ def select(model: nn.Module, wanted: Iterable[str]) -> tuple[str, ...]:
     chosen: set[str] = set()
     for name in wanted:
         members = [first for alias, first in every if alias == name or alias.startswith(f"{name}.")]
+        if not members and is_pattern(name):
+            members = [first for alias, first in every if fnmatchcase(alias, name) or fnmatchcase(alias, f"{name}.*")]
+        if not members and is_pattern(name):
+            raise ValueError(_unmatched(name, known))
         if not members:
             modules = [
                 module for module, layer in model.named_modules() if module and any(True for _ in layer.parameters())

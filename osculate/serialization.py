@@ -34,7 +34,7 @@ from osculate.schema import (
     text,
     whole,
 )
-from osculate.tensorfiles import fill, header_of, network_tensors, read_tensors, write_tensors
+from osculate.tensorfiles import fill, fingerprint, header_of, network_tensors, read_tensors, write_tensors
 
 #: The version of the file format; other versions raise an error.
 FORMAT = 2
@@ -76,8 +76,10 @@ def save(q: Any, path: str | os.PathLike) -> None:
 
     The file holds the mode (all parameters and buffers of the network; of every member for an ensemble), the curvature
     and the prior, the snapshots or the draws, and the likelihood, but not the network's code: :func:`load` needs a
-    module of the same architecture. A mixture holds all of this for each of its members. The file is written under a
-    temporary name and renamed, so that an interruption leaves no partial file.
+    module of the same architecture. Of frozen parameters (those without ``requires_grad`` in the network that was
+    fitted) that the posterior is not over, it holds fingerprints alone: :func:`load` takes their values from the
+    module. A mixture holds all of this for each of its members. The file is written under a temporary name and renamed,
+    so that an interruption leaves no partial file.
 
     Args:
         q: The posterior: a Gaussian, a point, an ensemble, MC dropout, SWAG snapshots, Markov chains, or a mixture; or
@@ -87,6 +89,7 @@ def save(q: Any, path: str | os.PathLike) -> None:
     Raises:
         TypeError: ``q`` is not a posterior of osculate, or its likelihood, prior or structure is not registered.
         FileNotFoundError: the folder does not exist.
+        ValueError: a frozen parameter was changed in place after the fit.
     """
     posterior = posteriors.as_posterior(q)
     path = Path(path)
@@ -117,13 +120,28 @@ def _parts(q: posteriors.Posterior) -> tuple[dict[str, Tensor], dict[str, Any]]:
     }
     if isinstance(q.network.module, Output):
         header["output"] = q.network.module.output
+    if q.network.frozen:
+        every = network_tensors(q.network.module)
+        header["frozen"] = {name: _fingerprint(every[name]) for name in q.network.frozen}
     return tensors, header
+
+
+def _fingerprint(parameter: Tensor) -> str:
+    """The type of a frozen parameter, and its digest."""
+    return f"{str(parameter.dtype).removeprefix('torch.')} {fingerprint(parameter)}"
+
+
+def _held(network: Network) -> dict[str, Tensor]:
+    """The tensors of a network that a file holds: all that are not frozen."""
+    network.require_same_base()
+    held = network_tensors(network.module)
+    return {f"network.{name}": tensor for name, tensor in held.items() if name not in network.frozen}
 
 
 def _gaussian_parts(q: posteriors.Gaussian) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Tensors and header entries that only a Gaussian has."""
     q.structure.require_storable()
-    tensors: dict[str, Tensor] = {f"network.{name}": value for name, value in network_tensors(q.network.module).items()}
+    tensors = _held(q.network)
     tensors |= {f"curvature.{name}": value for name, value in q.structure.tensors().items()}
     tensors |= {f"statistics.{name}": value for name, value in q.fit.statistics.items()}
     tensors |= {f"positions.{n}": block.positions.int() for n, block in enumerate(q.fit.plan.blocks)}
@@ -163,7 +181,7 @@ def _network_parts(q: posteriors.Posterior) -> tuple[dict[str, Tensor], dict[str
             for name, value in network_tensors(member.module).items()
         }
         return tensors, {"members": len(q.members)}
-    tensors = {f"network.{name}": value for name, value in network_tensors(q.network.module).items()}
+    tensors = _held(q.network)
     if isinstance(q, posteriors.Snapshots):
         tensors |= {"samples.diagonal": q.diagonal, "samples.deviations": q.deviations}
     if isinstance(q, posteriors.Chains):
@@ -176,8 +194,9 @@ def load(path: str | os.PathLike, model: nn.Module) -> Any:
 
     Args:
         path: The file.
-        model: A module of the same architecture (one for all members of an ensemble or a mixture); its parameters are
-            ignored and it is not changed. For a posterior of :class:`osculate.networks.Output` also the network in it.
+        model: A module of the same architecture (one for all members of an ensemble or a mixture). It is not changed,
+            and its parameters are ignored, apart from those that were frozen: the posterior refers to these, as
+            :func:`osculate.laplace` does. For a posterior of :class:`osculate.networks.Output` also the network in it.
 
     Returns:
         The posterior, on the CPU.
@@ -185,8 +204,8 @@ def load(path: str | os.PathLike, model: nn.Module) -> Any:
     Raises:
         FileNotFoundError: the file does not exist.
         TypeError: ``model`` is not a module.
-        ValueError: the file is truncated or not a posterior, has another format, or belongs to another network (the
-            message names the first parameter that differs).
+        ValueError: the file is truncated or not a posterior, has another format, or belongs to another network, or to
+            one with other frozen weights (the message names the first parameter that differs).
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"model must be a torch.nn.Module, got {type(model).__name__}: one network is needed.")
@@ -203,21 +222,58 @@ def load(path: str | os.PathLike, model: nn.Module) -> Any:
 def _network(path: Path, header: dict[str, Any], stored: Mapping[str, Tensor], model: nn.Module) -> Network:
     """The network with its stored parameters and buffers, in evaluation mode as it was fitted."""
     require_header(path, header, NETWORK)
-    floats = [value.dtype for value in stored.values() if value.is_floating_point()]
-    require(bool(floats), path, "it has no weights")
-    dtype = floats[0]
+    frozen = header.get("frozen", {})
+    require(mapping(text)(frozen), path, "its frozen parameters are not named with their fingerprints")
+    require(any(value.is_floating_point() for value in stored.values()), path, "it has no weights")
     if "output" in header and not isinstance(model, Output):
         require(type(header["output"]) in (int, str), path, "its output is neither an index nor a name")
         model = Output(model, header["output"])
-    network = Network(model, header["names"], "cpu", dtype)
+    mine = network_tensors(model)
+    if unknown := next((name for name in frozen if name not in mine), None):
+        raise ValueError(f"{str(path)!r} belongs to another network: the model has no {unknown!r}, which was frozen.")
+    types = _types(path, stored, frozen, mine)
+    network = Network(model, header["names"], "cpu", types, frozen)
     if repr(network.module) != header["architecture"]:
         warnings.warn(
             f"the network given to load prints differently from the one in {str(path)!r} (same parameters, perhaps "
             "another activation or setting): make sure that both compute the same function.",
             stacklevel=5,
         )
-    fill(network.module.eval(), stored, path)
+    fill(network.module.eval(), stored, path, frozen)
+    held = network_tensors(network.module)
+    for name, words in frozen.items():
+        if _fingerprint(held[name]) != words:
+            raise ValueError(
+                f"{str(path)!r} belongs to a network with other frozen weights, of which it holds fingerprints alone: "
+                f"{name!r} differs. Give osc.load the network with the weights that it had in the fit."
+            )
     return network
+
+
+def _types(
+    path: Path, stored: Mapping[str, Tensor], frozen: Mapping[str, str], mine: Mapping[str, Tensor]
+) -> dict[str, torch.dtype]:
+    """The floating type of each tensor of a network: the only one of the file, or those of a model with the same ones.
+
+    Raises:
+        ValueError: the file has several types, and the model others.
+    """
+    types = {name: value.dtype for name, value in stored.items() if value.is_floating_point()}
+    for name, words in frozen.items():
+        found: Any = getattr(torch, words.partition(" ")[0], None)
+        require(isinstance(found, torch.dtype), path, f"the frozen parameter {name!r} has no type")
+        if found.is_floating_point:
+            types[name] = found
+    floats = {name: value.dtype for name, value in mine.items() if value.is_floating_point()}
+    if len(set(types.values())) == 1:
+        return dict.fromkeys(floats, next(iter(types.values())))
+    other = next((name for name in floats if types.get(name, floats[name]) != floats[name]), None)
+    if other:
+        raise ValueError(
+            f"{str(path)!r} is of a network of several floating types: {other!r} has {types[other]} in the file and "
+            f"{floats[other]} in the model. Pass a module with the types of the one that was saved."
+        )
+    return floats
 
 
 def _rebuild(

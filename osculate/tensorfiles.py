@@ -6,7 +6,7 @@ none.
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +57,8 @@ def read_tensors(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
 
 def _flat(tensor: Tensor) -> Tensor:
     """The entries in a row; one number alone may otherwise keep a stride that its bytes cannot have."""
-    return tensor.clone(memory_format=torch.contiguous_format).reshape(-1)
+    whole = tensor.is_contiguous() and tensor.numel() != 1
+    return (tensor if whole else tensor.clone(memory_format=torch.contiguous_format)).reshape(-1)
 
 
 def digest(metadata: Mapping[str, str], tensors: Mapping[str, Tensor]) -> str:
@@ -92,10 +93,21 @@ def network_tensors(module: nn.Module) -> dict[str, Tensor]:
     return {**dict(module.named_parameters()), **dict(module.named_buffers())}
 
 
-def fill(module: nn.Module, stored: Mapping[str, Tensor], path: Path) -> nn.Module:
+def fingerprint(tensor: Tensor) -> str:
+    """A digest of a tensor's type, shape and entries, on any device."""
+    return digest({}, {"": tensor.detach().cpu()})[:16]
+
+
+def fill(module: nn.Module, stored: Mapping[str, Tensor], path: Path, kept: Collection[str] = ()) -> nn.Module:
     """Copy stored tensors into a module's parameters and buffers, in place.
 
     Buffers that a state dict leaves out may be missing in the file.
+
+    Args:
+        module: The module.
+        stored: Tensors by name.
+        path: Path of the file, for the error.
+        kept: Names of parameters that the file does not hold, and that stay as they are.
 
     Raises:
         ValueError: names or shapes differ; the message names the first that does.
@@ -106,7 +118,7 @@ def fill(module: nn.Module, stored: Mapping[str, Tensor], path: Path) -> nn.Modu
     for name in [*mine, *stored]:
         here = tuple(mine[name].shape) if name in mine else None
         there = tuple(stored[name].shape) if name in stored else None
-        excused = (there is None and name in optional) or (here is None and name in aliases)
+        excused = (there is None and (name in optional or name in kept)) or (here is None and name in aliases)
         if here != there and not excused:
             raise ValueError(
                 f"{str(path)!r} belongs to another network: {name!r} has shape {there or 'none'} in the file and "

@@ -211,6 +211,9 @@ GAUSSIAN: dict[str, Verb] = {
     "tune": lambda q, x, n: osc.tune(q, (x, labels(x))).variance(),
     "refine": lambda q, x, n: osc.refine(q, steps=1).variance(),
     "save": saved,
+    "tasks.sequence_uncertainty": lambda q, x, n: (
+        osc.tasks.sequence_uncertainty(q, x, samples=4, generator=seeded(n)).mutual_information
+    ),
     "tasks.acquire": lambda q, x, n: osc.tasks.acquire(q, x, 3, "reduction", generator=seeded(n)).gains,
     "tasks.sensitivity": lambda q, x, n: osc.tasks.sensitivity(q, x[:3], steps=2, samples=8).attributions,
     "evidence.elbo": lambda q, x, n: numbers(osc.evidence.elbo(q, (x, labels(x)), 3, seeded(n)).value),

@@ -38,8 +38,9 @@ class ApproximationOptions:
             of single parameters full.
         curvature: Kind of curvature, {curvatures}; ggn is exact, fisher samples labels and is cheaper for many
             classes.
-        subset: All, last_layer, names of parameters and modules, separated by commas, or a share such as 0.1 of the
-            single parameters, those that matter most for the outputs.
+        subset: All, last_layer, lora (the adapters of PEFT), names of parameters and modules or patterns such as
+            "*lora_A*", separated by commas, or a share such as 0.1 of the single parameters, those that matter most for
+            the outputs.
         prior: Evidence (one precision for each parameter tensor, and the noise of a regression, by the evidence),
             normalised (the same with one precision for each group of layers whose scale a normalisation undoes), or a
             number; by default evidence, for autoencoders the precision 1 that osculate train uses.

@@ -13,10 +13,12 @@ from torch.utils.checkpoint import CheckpointError
 
 from osculate.likelihoods import Likelihood
 
-#: The error message for a network that recomputes activations: without a graph, or at other parameters.
+#: The error message for a network that recomputes activations: without a graph, by other operations, or at other
+#: parameters.
 RECOMPUTES = (
-    "the network recomputes activations (torch.utils.checkpoint), and torch does not allow that for derivatives by "
-    "chosen parameters: switch it off, a Hugging Face model's with model.gradient_checkpointing_disable()."
+    "the network recomputes activations (torch.utils.checkpoint) in a way that torch does not allow for derivatives by "
+    "chosen parameters: pass use_reentrant=False, which serves fits and predictions at the mode apart from "
+    "structure='approx_diag', or switch it off, a Hugging Face model's with model.gradient_checkpointing_disable()."
 )
 
 

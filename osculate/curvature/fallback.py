@@ -65,7 +65,7 @@ def _agree(rows: dict[str, Tensor], network: Network, theta: dict[str, Tensor], 
     generator = torch.Generator().manual_seed(0)
     mix = torch.randn(cotangents.shape[:2], generator=generator).to(cotangents)
     truth = _gradients(network, theta, x, torch.einsum("vn,vn...->n...", mix, cotangents).unsqueeze(0))
-    tolerance = torch.finfo(cotangents.dtype).eps ** 0.5 * mix.norm()
+    tolerance = max(network.eps, torch.finfo(cotangents.dtype).eps) ** 0.5 * mix.norm()
     for name, found in rows.items():
         error = (torch.tensordot(mix, found, 2) - truth[name][0]).abs().max()
         if not bool(error <= tolerance * torch.linalg.vector_norm(found, torch.inf)):
@@ -77,9 +77,9 @@ def _gradients(
     network: Network, theta: dict[str, Tensor], x: Inputs, cotangents: Tensor, graph: bool = False
 ) -> dict[str, Tensor]:
     """∂(Σ_n c_vn · f_n)/∂θ for each column: (V, *parameter), zero where the outputs do not depend on a parameter."""
-    leaves = {name: tensor.detach().requires_grad_() for name, tensor in theta.items()}
     with torch.enable_grad():
-        f = network(x, leaves)
-    pulled = pull(f, list(leaves.values()), cotangents, graph) if f.requires_grad else [None] * len(leaves)
+        f, every = network.at_leaves(x)
+    leaves = [every[name] for name in theta]
+    pulled = pull(f, leaves, cotangents, graph) if f.requires_grad else [None] * len(leaves)
     zeros = [tensor.new_zeros(len(cotangents), *tensor.shape) for tensor in theta.values()]
     return {name: z if g is None else g for name, g, z in zip(theta, pulled, zeros, strict=True)}

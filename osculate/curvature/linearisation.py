@@ -48,7 +48,7 @@ class Linearisation:
     def jvp(self, v: Float[Tensor, "S P"]) -> Float[Tensor, "S N *C"]:
         """J v for several directions; about three forward passes each, and a backward pass to verify them."""
         graph = self._differentiable or (v.requires_grad and torch.is_grad_enabled())
-        v = (v if graph else v.detach()).to(self._network.dtype)
+        v = v if graph else v.detach()
         if graph:
             self._verified(self._double_backward, v.detach())
             return self._double_backward(v, graph=True).to(self._network.state_dtype)
@@ -80,7 +80,7 @@ class Linearisation:
         first = product[0].to(row.dtype)
         difference = (u.to(row.dtype) * first).sum() - row @ v[0].to(row.dtype)
         scale = u.norm().to(row.dtype) * first.norm() + row.norm() * v[0].norm().to(row.dtype)
-        if bool(difference.abs() > min(0.1, 1e3 * torch.finfo(v.dtype).eps) * scale):
+        if bool(difference.abs() > min(0.1, 1e3 * self._network.eps) * scale):
             raise RuntimeError(
                 "the forward and the backward derivative of an operation of this network differ: products with its "
                 f"Jacobian are not defined. {_INSTEAD}."
@@ -93,7 +93,8 @@ class Linearisation:
         if not f.requires_grad:
             return u.new_zeros(len(u), self._network.space.size)
         graph = self._differentiable or (u.requires_grad and torch.is_grad_enabled())
-        parts = pull(f, theta, u.to(f.dtype), graph)
+        with recording(self._differentiable):  # activations may be recomputed
+            parts = pull(f, theta, u.to(f.dtype), graph)
         rows = flat(parts, theta, len(u))
         return (rows if graph else rows.detach()).to(self._network.state_dtype)
 
@@ -101,15 +102,14 @@ class Linearisation:
         def outputs(theta: dict[str, Tensor]) -> Tensor:
             return self._network(self._x, theta)
 
-        tangents = self._network.space.unflatten(v)
         with recording():
-            return forward_derivative(outputs, self._network.parameters, tangents).detach()
+            return forward_derivative(outputs, self._network.parameters, self._network.tangents(v)).detach()
 
     def _double_backward(self, v: Float[Tensor, "S P"], graph: bool = False) -> Float[Tensor, "S N *C"]:
         """J v as the derivative of uᵀ J v by u."""
         u, rows = self._transposed
         with recording():
-            return derivative(rows, [u], self._network.space.unflatten(v), graph).reshape(len(v), *u.shape)
+            return derivative(rows, [u], self._network.tangents(v), graph).reshape(len(v), *u.shape)
 
     @cached_property
     def _transposed(self) -> tuple[Tensor, tuple[Tensor | None, ...]]:
@@ -136,8 +136,7 @@ def with_graph(network: Network, x: Inputs, elementary: bool = False) -> tuple[T
         elementary: Give the outputs derivatives of every order.
     """
     with recording(elementary):
-        theta = {name: p.requires_grad_() for name, p in network.parameters.items()}
-        return network(x, theta), theta
+        return network.at_leaves(x)
 
 
 def _first_that_works(ways: Sequence[Callable[[Tensor], Tensor]], v: Tensor) -> Tensor:

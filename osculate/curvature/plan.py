@@ -214,7 +214,7 @@ def _require_a_function(network: Network, x: Inputs) -> None:
             "the network gives another output for the same input when it is called again: an active dropout, or "
             "noise in its forward pass. Call model.eval() first, or take the randomness out."
         )
-    if bool(((alone - first[:1]).abs().max() / scale) > 1e-2):
+    if bool(((alone - first[:1]).abs().max() / scale) > max(1e-2, 16 * network.eps)):
         raise ValueError(
             "the output for one input depends on the other inputs of its batch (a normalisation over the batch in "
             "training mode, or attention across it): per-datum curvature is not defined. Call model.eval() first."
@@ -269,8 +269,8 @@ def _pulled(form: Form) -> Tensor:
 def _unfaithful(network: Network, tape: Tape, trials: list[_Trial], column: Tensor) -> set[str]:
     """The parameters whose rules disagree with autograd for the random column."""
     truth = torch.autograd.grad(tape.f, list(tape.theta.values()), column, allow_unused=True)
-    total = tape.f.detach().new_zeros(network.space.size)
-    eps = torch.finfo(total.dtype).eps
+    total = tape.f.detach().new_zeros(network.space.size, dtype=network.state_dtype)
+    eps = max(network.eps, torch.finfo(tape.f.dtype).eps)  # that of the output is coarser under autocast
     tolerance, floor = eps**0.5, 100 * eps * max(float(t.abs().max()) for t in truth if t is not None)
     wrong: set[str] = set()
     for trial in trials:

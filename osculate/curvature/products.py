@@ -130,11 +130,11 @@ def hessian_product(
             inputs = list(theta.values())
             slopes = torch.autograd.grad(loss, inputs, create_graph=True, allow_unused=True)
             for rows in vectors:
-                directions = network.space.unflatten(v[rows].detach().to(network.dtype))
+                directions = network.tangents(v[rows].detach())
                 total[rows] += derivative(slopes, inputs, directions).to(total.dtype)
     difference = total @ v[-1] - v @ total[-1]  # for each direction: a wrong derivative need not show in all of them
     scale = total.norm(dim=1) * v[-1].norm() + total[-1].norm() * v.norm(dim=1)
-    if bool((difference.abs() > min(0.1, 1e3 * torch.finfo(network.dtype).eps) * scale).any()):
+    if bool((difference.abs() > min(0.1, 1e3 * network.eps) * scale).any()):
         raise RuntimeError(
             "the second derivatives that torch computes for this network are not symmetric, so one of its operations "
             "has a wrong one (the fused weight normalisation of torch 2.13 does). Use curvature='ggn', which needs "

@@ -21,8 +21,10 @@ from torch import Tensor
 from torch.autograd.graph import Node
 from torch.overrides import TorchFunctionMode, resolve_name
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
+from torch.utils.checkpoint import CheckpointError
 from torch.utils.hooks import RemovableHandle
 
+from osculate.curvature.columns import RECOMPUTES
 from osculate.curvature.rules import RULES, Call, Rule
 from osculate.curvature.rules._base import make_ordinary, refusal, words
 from osculate.curvature.rules.elementwise import UNTAGGED, is_elementwise, squared_elementwise
@@ -121,6 +123,8 @@ def squared_pass(
         squaring.require_rules(f)
         m, tracked = m_of_f(f.detach()), list(theta.values())
         parts = torch.autograd.grad(f, tracked, m, materialize_grads=True, retain_graph=ordinary_after)
+    except CheckpointError as error:
+        raise ValueError(RECOMPUTES) from error
     finally:
         squaring.release()
     return f, dict(zip(theta, parts, strict=True))

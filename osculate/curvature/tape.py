@@ -74,7 +74,6 @@ class Recorder(TorchFunctionMode):
     Tensors that are made of parameters alone are followed: an operation that uses one uses its parameters.
 
     Args:
-        theta: The tracked parameters by name.
         graph: Keep the graph of the inputs of operations.
 
     Attributes:
@@ -83,23 +82,28 @@ class Recorder(TorchFunctionMode):
         touches: Names of the parameters that an operation used and nodes of its outputs, operation by operation.
     """
 
-    def __init__(self, theta: Mapping[str, Tensor], graph: bool = False) -> None:
+    def __init__(self, graph: bool = False) -> None:
         super().__init__()
         self._graph = graph
         self.uses: list[tuple[Use, GradientEdge, int]] = []
         self.uncovered: set[str] = set()
         self.touches: list[tuple[set[str], list[Node]]] = []
-        self._theta = dict(theta)
-        self._known: dict[int, Source] = {
-            id(t): View((name,), t.shape, lambda entries: entries, True) for name, t in theta.items()
-        }
+        self._theta: dict[str, Tensor] = {}
+        self._known: dict[int, Source] = {}
         self._kept: list[Tensor] = []  # keeps the tensors alive, so that no id is reused
         self._constants: set[int] = set()
 
-    def over(self, module: nn.Module) -> "Recorder":
-        """This recorder, with the buffers and frozen parameters of a module as constants for every datum."""
+    def over(self, tracked: Sequence[str], module: nn.Module) -> "Recorder":
+        """This recorder for a module: its other parameters and its buffers are constants for every datum.
+
+        Args:
+            tracked: Names of the tracked parameters.
+            module: Module of the call.
+        """
+        self._theta = {name: module.get_parameter(name) for name in tracked}
+        self._known = {id(t): View((name,), t.shape, lambda entries: entries, True) for name, t in self._theta.items()}
         self._kept += [*module.buffers(), *module.parameters()]
-        self._constants |= {id(tensor) for tensor in self._kept}
+        self._constants |= {id(tensor) for tensor in self._kept} - self._known.keys()
         return self
 
     def __torch_function__(self, func: Callable, types: object, args: tuple = (), kwargs: dict | None = None) -> object:
@@ -199,10 +203,9 @@ def record(network: Network, x: Inputs) -> Tape:
     """The record of a forward pass at the mode, with its graph where derivatives by the inputs are asked for."""
     graph = needs_gradient(x)
     with torch.inference_mode(False), torch.enable_grad():
-        theta = {name: p.requires_grad_() for name, p in network.parameters.items()}
-        recorder = Recorder(theta, graph)
+        recorder = Recorder(graph)
         with Elementary() if graph else nullcontext():
-            f = network(x, theta, within=recorder.over)
+            f, theta = network.at_leaves(x, partial(recorder.over, network.space.names))
     if not f.requires_grad:
         raise ValueError(
             "the network's output does not depend on any tracked parameter "

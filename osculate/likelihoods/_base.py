@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from math import prod
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 import torch
 from jaxtyping import Bool, Float, Shaped
@@ -18,6 +18,8 @@ from osculate.settings import differences
 
 #: Number of columns of a root that are computed at once for a sum over all.
 COLUMNS = 32
+
+AnyDistribution = TypeVar("AnyDistribution", bound=Distribution)
 
 #: Integrates a response over a Gaussian on the E outputs of M positions:
 #: link(likelihood, mean (M, E), covariance (M, E, E)) -> (M, E).
@@ -325,21 +327,31 @@ class Likelihood(ABC):
         raise ValueError(f"{type(self).__name__} has no noise scale.")
 
 
-def averaged(parts: Iterable[Tensor]) -> Float[Tensor, "*M"]:
-    """The mean over the first axis of all parts (s, *M), which are processed one at a time.
+def averaged(parts: Iterable[Tensor]) -> tuple[Float[Tensor, "*M"], Float[Tensor, "*M"]]:
+    """The mean over the first axis of all parts (s, *M), processed one at a time, and its standard error.
 
-    Parts are overwritten, unless they carry gradients, which need them.
+    Parts are overwritten, unless they carry gradients, which need them. One draw has the standard error NaN.
     """
-    total, count = None, 0
+    mean, squares, count = None, None, 0
     for part in parts:
-        each = part[0] if len(part) == 1 else part.sum(0)
-        if total is None:
-            total = each
+        own = 0.0 if len(part) == 1 else part.detach().var(0, correction=0).mul_(len(part))
+        each = part[0] if len(part) == 1 else part.mean(0)
+        if mean is None or squares is None:
+            mean, squares = each, torch.zeros_like(each, requires_grad=False) + own
         else:
-            total = total + each if each.requires_grad else total.add_(each)
+            step, share = each - mean, len(part) / (count + len(part))
+            squares.add_(own).addcmul_(step.detach(), step.detach(), value=count * share)
+            mean = mean + share * step if step.requires_grad else mean.add_(step, alpha=share)
         count += len(part)
-    assert total is not None
-    return total / count if total.requires_grad else total.div_(count)
+    assert mean is not None
+    assert squares is not None
+    return mean, squares.div_(count * (count - 1) or torch.nan).sqrt_()
+
+
+def with_standard_error(distribution: AnyDistribution, error: Tensor) -> AnyDistribution:
+    """The same distribution with the attribute ``standard_error``: that of its probabilities, over draws."""
+    distribution.standard_error = error  # type: ignore[attr-defined]
+    return distribution
 
 
 def by_datum(terms: Float[Tensor, "N *C"]) -> Float[Tensor, " N"]:

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.distributions import Bernoulli as BernoulliDistribution, constraints
 from torch.nn.functional import logsigmoid
 
-from osculate.likelihoods._base import Link, averaged, by_datum, random_signs
+from osculate.likelihoods._base import Link, averaged, by_datum, random_signs, with_standard_error
 from osculate.likelihoods._elementwise import Canonical, first_place, require_unit_interval
 from osculate.randomness import drawn_on
 
@@ -99,7 +99,8 @@ class Bernoulli(Canonical):
         return self.mixture_of_parts([f])
 
     def mixture_of_parts(self, parts: Iterable[Tensor], noise: bool = True) -> BernoulliDistribution:
-        return self._kind(probs=averaged(torch.sigmoid(f) for f in parts))
+        probs, error = averaged(torch.sigmoid(f) for f in parts)
+        return with_standard_error(self._kind(probs=probs.clamp(0, 1)), error)
 
 
 class GreyBernoulli(BernoulliDistribution):

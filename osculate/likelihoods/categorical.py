@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.distributions import Categorical as CategoricalDistribution
 
-from osculate.likelihoods._base import Likelihood, Link, averaged, by_datum, random_signs
+from osculate.likelihoods._base import Likelihood, Link, averaged, by_datum, random_signs, with_standard_error
 from osculate.randomness import drawn_on
 
 #: Largest distance of the sum of a target's probabilities from one.
@@ -211,8 +211,8 @@ class Categorical(Likelihood):
         return self.mixture_of_parts([f])
 
     def mixture_of_parts(self, parts: Iterable[Tensor], noise: bool = True) -> CategoricalDistribution:
-        probs = averaged(self._classes_last(f, leading=1).softmax(-1) for f in parts)
-        return CategoricalDistribution(probs=probs)
+        probs, error = averaged(self._classes_last(f, leading=1).softmax(-1) for f in parts)
+        return with_standard_error(CategoricalDistribution(probs=probs), error)
 
     def counted(self, y: Tensor) -> Bool[Tensor, "..."] | None:
         return self._labels(y)[1]

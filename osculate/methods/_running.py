@@ -247,7 +247,8 @@ class Running(nn.Module, ABC):
         names: Sequence[str] | None = None,
     ) -> None:
         super().__init__()
-        self.network = Network(model, trainable(model) if names is None else names)
+        # frozen parameters are copied too: states are loaded into the copy
+        self.network = Network(model, trainable(model) if names is None else names, frozen=())
         self._kind = kind
         self.copy = self.network.module.eval()  # as a submodule, so that it moves with this module
         self.structure, self.memory, self._likelihood = structure, memory, likelihood

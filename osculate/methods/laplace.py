@@ -23,7 +23,16 @@ from osculate.memory import sparing
 from osculate.methods._base import require_network
 from osculate.methods.subnetwork import Subnetwork, Units, path_variance
 from osculate.networks import Output
-from osculate.parameters import Network, point_estimated, require_deterministic_layers, select, trainable, undisturbed
+from osculate.parameters import (
+    Network,
+    adapters,
+    is_pattern,
+    point_estimated,
+    require_deterministic_layers,
+    select,
+    trainable,
+    undisturbed,
+)
 from osculate.posteriors import Fit, Gaussian, earlier
 from osculate.posteriors.fit import first_rows, fitted, observe, require_room
 from osculate.posteriors.resumable import Checkpoint, SharedSums, Sums, dependencies, opened
@@ -36,7 +45,7 @@ from osculate.structures import Diag, Kron, Structure
 #: Inputs or outputs of a layer up to which a default gives it Kronecker factors: they are decomposed in a minute.
 LARGEST = 4096
 #: Subsets by name.
-SUBSETS = ("all", "last_layer")
+SUBSETS = ("all", "last_layer", "lora")
 
 
 def laplace(
@@ -80,8 +89,10 @@ def laplace(
         prior: "evidence" (one precision for each parameter tensor, and the noise scale of a Gaussian likelihood, by
             the evidence), a number (a fixed precision for all), an object of ``osc.priors``, used as it is, or an
             earlier posterior of the same parameters and structure, whose data then count too.
-        subset: "all" (every parameter that requires gradients), "last_layer", a list of parameter and module names
-            (which includes frozen parameters), or ``osc.Subnetwork(fraction)`` of single parameters.
+        subset: "all" (every parameter that requires gradients), "last_layer", "lora" (the trainable parameters of
+            adapters, by PEFT's names), a list of parameter and module names or patterns such as "*lora_A*" (which
+            includes frozen parameters), or ``osc.Subnetwork(fraction)`` of single parameters. Frozen parameters outside
+            it are not copied: the posterior refers to those of the model, and refuses to work after they were changed.
         output: The part of what the model returns that is f, where it returns several: an index into a tuple, or the
             name of an entry or attribute. The posterior is then that of :class:`osculate.networks.Output`; methods of
             ``osc.train`` take that module in place of the model.
@@ -111,9 +122,10 @@ def laplace(
 
     Raises:
         ValueError: dropout or batch normalisation is in training mode, no parameter is trainable, the data are empty
-            or not finite, the targets do not fit, a name is unknown, the model returns no such output or several
-            without a choice, or the network is too large. The checkpoint is of another network, of other data or
-            settings, damaged, or in use. The processes have the same data, or different networks or settings.
+            or not finite, the targets do not fit, a name is unknown, a pattern matches nothing, the model returns no
+            such output or several without a choice, or the network is too large. The checkpoint is of another network,
+            of other data or settings, damaged, or in use. The processes have the same data, or different networks or
+            settings.
         ConnectionError: another process has failed, or does not take part.
         TypeError: a likelihood, structure, curvature or prior is of another type, the loader yields no pairs, or the
             targets are of the wrong type.
@@ -140,6 +152,8 @@ def laplace(
     if not isinstance(refine, bool):
         choose("refine", refine, ("auto",))
     require_network(model, likelihood)
+    if isinstance(subset, str) and is_pattern(subset):
+        subset = [subset]
     if output is not None:
         if not isinstance(subset, str | Subnetwork):  # in the names of the model
             subset = [f"network.{name}" for name in select(model, subset)]
@@ -363,12 +377,15 @@ def network_of(model: nn.Module, subset: str | Iterable[str] | Subnetwork, x: In
     if isinstance(subset, str):
         hint = ", or a list of parameter and module names" if subset not in SUBSETS else ""
         choose(f"subset{hint}", subset, SUBSETS)
+    if subset == "lora":
+        return Network(model, adapters(model))
     left_out = point_estimated(model)
     names = tuple(name for name in trainable(model) if name not in left_out)
     network = Network(model, names)
     if subset != "last_layer":
         return network
     last = make_plan(network, moved(x, network.device)).last_layer
+    del network  # with its copy of the parameters
     if not last:
         raise ValueError(
             "subset='last_layer': the last operation with parameters is not a linear or convolution layer. "

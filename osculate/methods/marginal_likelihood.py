@@ -180,7 +180,7 @@ class MarginalLikelihood(Fitted):
         self.settings, self.temperature = settings, temperature
         self.structure = made("structure", structure, structures.REGISTRY, Structure)
         self.curvature = made("curvature", curvature, curvatures.REGISTRY, Kind)
-        network = Network(model, trainable(model))
+        network = Network(model, trainable(model), frozen=())  # states are loaded into it
         #: The weights with the largest evidence, as a module, so that they are saved with the other state.
         self.kept = network.module
         require_precisions(checked.prior, type(self).__name__)

@@ -30,6 +30,13 @@ class Point(Posterior):
         self.network = Network(model, [name for name, _ in model.named_parameters()])
         self.likelihood = likelihood
 
+    @classmethod
+    def of(cls, network: Network, likelihood: Likelihood) -> "Point":
+        """The point of a network that is already a copy, such as that of another posterior."""
+        point = cls.__new__(cls)
+        point.network, point.likelihood = network, likelihood
+        return point
+
     def to(self, device: Any = None, dtype: Any = None) -> "Point":
         """The same posterior on another device or in another floating type."""
         return Point(self.network.to(device, dtype).module, self.likelihood)

@@ -7,6 +7,8 @@ import torch
 from torch import Tensor
 from torch.distributions import Bernoulli, Categorical, Distribution, MixtureSameFamily, MultivariateNormal
 
+from osculate.likelihoods._base import with_standard_error
+
 #: A function that joins tensors along an axis: ``torch.stack`` or ``torch.cat``.
 Join = Callable[[list[Tensor], int], Tensor]
 
@@ -14,7 +16,7 @@ Join = Callable[[list[Tensor], int], Tensor]
 def mixed(predictives: Sequence[Distribution]) -> Distribution:
     r"""(1/M) Σ_m p_m(y) for distributions of one family: probabilities averaged, or a mixture of that family.
 
-    Mixtures contribute their components, with 1/M of their weights.
+    Mixtures contribute their components, with 1/M of their weights; probabilities keep their standard errors.
 
     Args:
         predictives: p_m, of the same batch shape.
@@ -31,7 +33,12 @@ def mixed(predictives: Sequence[Distribution]) -> Distribution:
     first = predictives[0]
     if isinstance(first, Categorical | Bernoulli):
         probs = torch.stack([each.probs for each in predictives])  # type: ignore[attr-defined]
-        return type(first)(probs=probs.mean(0).clamp(0, 1))
+        together = type(first)(probs=probs.mean(0).clamp(0, 1))
+        errors = [getattr(each, "standard_error", None) for each in predictives]
+        if all(isinstance(error, Tensor) for error in errors):
+            squares = torch.stack([error.square() for error in errors if error is not None])
+            together = with_standard_error(together, squares.sum(0).sqrt() / len(errors))
+        return together
     parts = [_as_mixture(each) for each in predictives]
     log_weights = torch.cat([part.mixture_distribution.logits for part in parts], -1)
     components = _together([part.component_distribution for part in parts], torch.cat)

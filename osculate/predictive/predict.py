@@ -77,7 +77,9 @@ def predict(
     Returns:
         A ``torch.distributions`` object: ``Categorical`` or ``Bernoulli`` with probabilities, ``Normal`` of shape
         (N, C) for a Gaussian likelihood, ``MultivariateNormal`` for a joint, a mixture of normals for sampled networks,
-        and of the members' distributions for a :class:`osculate.posteriors.Mixture`.
+        and of the members' distributions for a :class:`osculate.posteriors.Mixture`. Probabilities that are averages
+        over draws (``link="functions"``, "sampled", "dropout") have their Monte Carlo error in the attribute
+        ``standard_error``, of the same shape.
 
     Raises:
         ValueError: an unknown ``via``, ``link`` or ``joint``, one that does not fit the likelihood, an empty or

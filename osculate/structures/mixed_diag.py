@@ -238,6 +238,22 @@ class Until(Network):
         theta: Mapping[str, Tensor] | None = None,
         within: Within | None = None,
     ) -> Tensor:
+        return self._stopped(lambda stopping: self._whole(x, theta, stopping), within)
+
+    def at_leaves(self, x: Inputs, within: Within | None = None) -> tuple[Tensor, dict[str, Tensor]]:
+        """The output at the mode, and the leaves of its graph."""
+        leaves: dict[str, Tensor] = {}
+
+        @contextmanager
+        def noting(module: nn.Module) -> Iterator[None]:
+            leaves.update((name, module.get_parameter(name)) for name in self.space.names)
+            with within(module) if within else nullcontext():
+                yield
+
+        return self._stopped(lambda stopping: self._whole.at_leaves(x, stopping), noting), leaves
+
+    def _stopped(self, call: Callable[[Within], object], within: Within | None) -> Tensor:
+        """The output of the module, at which a call of the whole network ends."""
         found: list[Tensor] = []
 
         def stop(output: Tensor) -> Tensor:
@@ -250,7 +266,7 @@ class Until(Network):
                 yield
 
         try:
-            self._whole(x, theta, stopping)
+            call(stopping)
         except _Reached:
             return found[0]
         raise ValueError(f"the network did not call {self._name!r} for this batch, as it did for the first.")

@@ -27,6 +27,10 @@ from osculate.tasks.imputation import (
     lower_half as lower_half,
 )
 from osculate.tasks.sensitivity import Sensitivity as Sensitivity, sensitivity as sensitivity
+from osculate.tasks.sequences import (
+    SequenceUncertainty as SequenceUncertainty,
+    sequence_uncertainty as sequence_uncertainty,
+)
 from osculate.tasks.semi_supervised import (
     SemiSupervisedRecord as SemiSupervisedRecord,
     neighbour_probabilities as neighbour_probabilities,

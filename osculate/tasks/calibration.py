@@ -1,5 +1,6 @@
 """Calibration of predictions: scores, reliability diagrams, and coverage of intervals."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,6 +18,8 @@ from osculate.tasks._predictions import in_closed_form, predictions
 
 #: Copies of all predictions that are held while they are joined and scored.
 COPIES = 6
+#: Number of classes above which a record keeps no probabilities, such as that of the tokens of a language model.
+MANY = 10_000
 #: Levels of the central intervals whose coverage is measured.
 LEVELS = (0.5, 0.9, 0.95)
 
@@ -42,7 +45,8 @@ class CalibrationRecord(Record):
 
     Args:
         probs: Predicted probabilities, one row for each target (each token or pixel, without those that the likelihood
-            ignores); for a likelihood with one probability for each output, those of 0 and 1.
+            ignores); for a likelihood with one probability for each output, those of 0 and 1. Of more than 10,000
+            classes none is kept: (N, 0).
         targets: The right classes.
         confidence: Mean probability of the predicted class in each bin, NaN in an empty one.
         accuracy: Share of right predictions in each bin, NaN in an empty one.
@@ -111,7 +115,7 @@ def calibration(
     >>> sorted(record.metrics())
     ['accuracy', 'brier', 'ece', 'mce', 'nll', 'rmsce']
     """
-    discrete, found = columns(q, data, batch_size, progress, "predicting", predict_options)
+    discrete, found = columns(q, data, batch_size, progress, "predicting", predict_options, many=MANY)
     return record_of(discrete, found, bins, target_scale)
 
 
@@ -119,23 +123,36 @@ def record_of(
     discrete: bool, found: list[Tensor], bins: int = metrics.BINS, target_scale: Tensor | None = None
 ) -> CalibrationRecord | RegressionRecord:
     """The record for the result of :func:`columns`; the other arguments are those of :func:`calibration`."""
+    if discrete and len(found) > 2:
+        return _scored_summaries(found[1], found[2], bins)
     return scored_classes(found[0], found[1], bins) if discrete else _regression(found, target_scale)
 
 
 def columns(
-    q: Any, data: Data, batch_size: int, progress: bool, title: str, options: dict[str, Any]
+    q: Any,
+    data: Data,
+    batch_size: int,
+    progress: bool,
+    title: str,
+    options: dict[str, Any],
+    many: int | None = None,
 ) -> tuple[bool, list[Tensor]]:
     """Predictions and targets of a data set, one row each, in double precision on the CPU.
 
     Returns:
-        For classes True, with the log probabilities (N, C) and the targets (N,); for numbers False, with the means,
-        standard deviations, targets, log densities and, if in closed form, distribution functions (N, C).
+        For classes True, with the log probabilities (N, C) and the targets (N,); for more than ``many`` classes, in
+        their place no columns (N, 0), the targets, and the numbers (N, 4) that scores are made of. For numbers False,
+        with the means, standard deviations, targets, log densities and, if in closed form, distribution functions
+        (N, C).
     """
     pieces: list[tuple[Tensor, ...]] = []
     discrete, likelihood = True, as_posterior(q).likelihood
     for predictive, _, y in predictions(q, data, batch_size, progress, title, options):
         if isinstance(predictive, Categorical | Bernoulli):
-            pieces.append(_classes(predictive, y, likelihood.counted(y)))
+            log_probs, targets = _classes(predictive, y, likelihood.counted(y))
+            large = many is not None and log_probs.shape[1] > many
+            pieces.append(_summaries(log_probs, targets) if large else (log_probs, targets))
+            del log_probs
         else:
             discrete = False
             pieces.append(_numbers(predictive, y))
@@ -161,9 +178,15 @@ def reliability_bins(
     tensor([0, 3])
     """
     confidence, predicted = probs.double().max(-1)
+    return binned(confidence, (predicted == targets).double(), bins)
+
+
+def binned(
+    confidence: Float[Tensor, " N"], right: Float[Tensor, " N"], bins: int
+) -> tuple[Float[Tensor, " B"], Float[Tensor, " B"], Int[Tensor, " B"]]:
+    """Mean confidence, share of right predictions and count in bins of equal width of confidence."""
     number = (confidence * bins).long().clamp(0, bins - 1)
     count = number.bincount(minlength=bins)
-    right = (predicted == targets).double()
     means = [number.bincount(weights=values, minlength=bins) / count for values in (confidence, right)]
     return means[0], means[1], count
 
@@ -207,8 +230,7 @@ def scored_classes(
     Raises:
         ValueError: no targets, or a target that is not a class.
     """
-    if not len(targets):
-        raise ValueError("every target is one that the likelihood ignores: pass data with other targets.")
+    _require_targets(targets)
     probs = log_probs.exp()
     scores = {
         "accuracy": metrics.accuracy(probs, targets),
@@ -220,6 +242,40 @@ def scored_classes(
         "rmsce": metrics.rmsce(probs, targets, bins),
     }
     return CalibrationRecord(probs, targets, *reliability_bins(probs, targets, bins), scores=scores)
+
+
+def _summaries(log_probs: Float[Tensor, "N C"], targets: Int[Tensor, " N"]) -> tuple[Tensor, Tensor, Tensor]:
+    """No probabilities (N, 0), the targets, and what the scores of each prediction are made of (N, 4).
+
+    The numbers are the largest probability, 1 where its class is the right one, log p of the right class, and Σ_c p_c².
+    """
+    highest, predicted = log_probs.max(-1)
+    right = log_probs.gather(-1, targets.unsqueeze(-1)).squeeze(-1)
+    squares = (2 * log_probs).logsumexp(-1).exp()
+    each = torch.stack([highest.exp(), (predicted == targets).double(), right, squares], -1)
+    return log_probs[:, :0], targets, each
+
+
+def _scored_summaries(targets: Int[Tensor, " N"], each: Float[Tensor, "N 4"], bins: int) -> CalibrationRecord:
+    """The record of :func:`scored_classes` without probabilities."""
+    _require_targets(targets)
+    confidence, correct, log_prob, squares = each.unbind(-1)
+    claimed, accuracy, count = binned(confidence, correct, bins)
+    share, gap = count / count.sum(), (accuracy - claimed).nan_to_num().abs()
+    scores = {
+        "accuracy": float(correct.mean()),
+        "nll": float(-log_prob.clamp(min=math.log(torch.finfo(torch.float32).tiny)).mean()),
+        "brier": float((squares - 2 * log_prob.exp() + 1).mean()),
+        "ece": float((share * gap).sum()),
+        "mce": float(gap.max()),
+        "rmsce": float((share * gap.square()).sum().sqrt()),
+    }
+    return CalibrationRecord(each[:, :0], targets, claimed, accuracy, count, scores=scores)
+
+
+def _require_targets(targets: Int[Tensor, " N"]) -> None:
+    if not len(targets):
+        raise ValueError("every target is one that the likelihood ignores: pass data with other targets.")
 
 
 def _numbers(predictive: Distribution, y: Tensor) -> tuple[Tensor, ...]:

@@ -149,7 +149,7 @@ def compare(q: Any, data: Data, *, batch_size: int = 500, progress: bool = False
     """
     posterior = as_posterior(q)
     tuning = getattr(posterior, "tuning", None)
-    alone = Point(posterior.model, posterior.likelihood if tuning is None else tuning.chosen.alone)
+    alone = Point.of(posterior.network, posterior.likelihood if tuning is None else tuning.chosen.alone)
     discrete, mine = columns(posterior, data, batch_size, progress, "predicting", predict_options)
     _, networks = columns(alone, data, batch_size, progress, "predicting by the network", {})
     found = replace(compared(discrete, mine, networks), way_out=UNTUNED if tuning is None else TUNED)

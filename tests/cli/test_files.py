@@ -146,6 +146,7 @@ def test_fit_on_another_folder_brings_the_network_along(run: Any, classifier: Pa
         ("regressor", ("--evidence", "linear", "--structure", "full"), {"structure": "full"}),
         ("regressor", ("--refine", "false", "--structure", "diag"), {"structure": "diag"}),
         ("classifier", ("--subset", "0.02"), {"structure": "full"}),
+        ("classifier", ("--subset", "*.bias", "--structure", "diag"), {"structure": "diag"}),
     ],
 )
 def test_choices_of_the_posterior(
@@ -161,7 +162,9 @@ def test_choices_of_the_posterior(
     assert (q.offset is not None) == refined
     if name == "regressor":  # the likelihood of the classifier is tempered
         assert ("bound on log evidence" in capsys.readouterr().out) == refined
-    if "--subset" in words:
+    if "*.bias" in words:
+        assert all(name.endswith(".bias") for name in q.network.space.names)
+    if "0.02" in words:
         assert int(q.structure.covered.sum()) == round(0.02 * found["parameters"])
 
 

@@ -45,13 +45,13 @@ def test_nothing_on_a_fine_grid_is_much_better(link: str) -> None:
 def test_the_network_is_passed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     q, data = overfitted()
     calls: list[int] = []
-    original = osc.parameters.Network.__call__
+    original = osc.parameters.Network._called
 
     def counted(self: object, x: torch.Tensor, *args: object, **options: object) -> torch.Tensor:
         calls.append(len(x))
         return original(self, x, *args, **options)
 
-    monkeypatch.setattr(osc.parameters.Network, "__call__", counted)
+    monkeypatch.setattr(osc.parameters.Network, "_called", counted)
     osc.tune(q, [(data[0][:50], data[1][:50]), (data[0][50:], data[1][50:])])
     assert calls == [50, 10]
 
