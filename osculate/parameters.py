@@ -399,17 +399,16 @@ class _References:
         mine = ((name, p) for name, p in module.named_parameters() if name in originals)
         shared = {name: p for name, p in mine if p.data_ptr() == originals[name].data_ptr()}  # not moved or converted
         self._versions = [(name, p, p._version) for name, p in shared.items()]
-        self._probes = {
-            name: torch.as_strided(p.detach(), (min(p.numel(), PROBED),), (max(1, p.numel() // PROBED),))
-            for name, p in shared.items()
-            if p.is_contiguous()
-        }
+        self._probes: dict[tuple[torch.device, torch.dtype], list[Tensor]] = {}
+        for p in shared.values():
+            if p.is_contiguous():
+                probe = torch.as_strided(p.detach(), (min(p.numel(), PROBED),), (max(1, p.numel() // PROBED),))
+                self._probes.setdefault((p.device, p.dtype), []).append(probe)
         self._values = self._probed()
 
     def _probed(self) -> list[Tensor]:
-        """Entries of all parameters, device by device."""
-        devices = dict.fromkeys(probe.device for probe in self._probes.values())
-        return [torch.cat([p for p in self._probes.values() if p.device == device]) for device in devices]
+        """The bytes of entries of all parameters, device by device and type by type."""
+        return [torch.cat(probes).view(torch.uint8) for probes in self._probes.values()]
 
     def require_same(self) -> None:
         """Raise ValueError if a parameter was changed.

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 import osculate as osc
 from osculate.inputs import moved
+from tests.foundation import causal_model, sequences
 from tests.fuzz.cases import random_case
 from tests.fuzz.outcomes import SENTENCES, WEIGHTS
 from tests.laws import assert_close, targets
@@ -173,3 +174,19 @@ def test_a_budget_holds_for_the_tensors_of_the_device(structure: str) -> None:
     assert rise(lambda: fit(POINTS, "50MB")) < 50e6
     assert rise(lambda: osc.predict(q, x, memory="50MB")) < 50e6
     assert rise(lambda: fit(POINTS, "2GB")) > 50e6
+
+
+@pytest.mark.parametrize("recomputes", [False, True])
+def test_adapters_of_a_frozen_half_precision_base(recomputes: bool) -> None:
+    """Activations are recomputed in another thread here."""
+    make = {"dtype": torch.bfloat16, "adapters": torch.float32}
+    (x, y), likelihood = sequences(), osc.likelihoods.Categorical(ignore_index=-100)
+    found = {}
+    for device in ("cpu", DEVICE):
+        model = causal_model(**make, recomputes=recomputes and device == DEVICE).to(device)
+        batches = [(moved(x, torch.device(device)), y.to(device))]
+        q = osc.laplace(model, likelihood, batches, subset="lora", structure="diag", prior=1.0, refine=False)
+        found[device] = answers(q, batches[0][0])
+        table = model.embed.weight
+        assert q.network.module.embed.weight.data_ptr() == table.data_ptr()
+    assert_same(found[DEVICE], found["cpu"], 0.1)

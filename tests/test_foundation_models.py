@@ -152,6 +152,17 @@ def test_a_base_that_changes_is_refused(how: str, tmp_path: Path) -> None:
         osc.load(path, nn.Linear(2, 2))
 
 
+def test_frozen_weights_may_be_nan_or_of_any_type() -> None:
+    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 2))
+    model.mask = nn.Parameter(torch.full((40,), torch.nan), requires_grad=False)
+    model.scales = nn.Parameter(torch.ones(40).to(torch.float8_e4m3fn), requires_grad=False)
+    network = Network(model, ["1.weight"])
+    network.require_same_base()
+    model.scales.data.view(torch.uint8)[0] += 1
+    with pytest.raises(ValueError, match="changed in place"):
+        network.require_same_base()
+
+
 def test_moving_or_converting_the_model_leaves_the_posterior() -> None:
     model, (x, _) = causal_model(), sequences()
     q = fit(model)
