@@ -159,7 +159,7 @@ def test_a_budget_holds_for_the_tensors_of_the_device(structure: str) -> None:
     x, y = torch.randn(POINTS, 784, device=DEVICE), torch.randint(10, (POINTS,), device=DEVICE)
 
     def fit(points: int, memory: str) -> Any:
-        data = (x[:points], y[:points])
+        data = [(x[:points], y[:points])]
         options = {"structure": structure, "prior": 1.0, "refine": False, "memory": memory}
         return osc.laplace(model, osc.likelihoods.Categorical(), data, **options)
 
