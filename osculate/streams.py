@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import torch
@@ -15,6 +15,7 @@ from osculate.distributed import Group
 Pair: TypeAlias = tuple[np.ndarray, np.ndarray]
 
 
+@runtime_checkable
 class Shard(Protocol):
     """A part of the rows, such as those of one file."""
 
@@ -75,6 +76,11 @@ class Stream:
     def num_rows(self) -> int:
         """Number of rows of a pass."""
         return self._rows.stop - self._rows.start
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of all rows, if they were held in memory. Cost: reads one of them."""
+        return self.num_rows * sum(part.nbytes for row in self.rows([0]) for part in row)
 
     def __len__(self) -> int:
         return -(-self.num_rows // self.batch_size)

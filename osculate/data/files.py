@@ -7,7 +7,7 @@ import zipfile
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import Any
 
 import numpy as np
 import torch
@@ -189,7 +189,7 @@ def declared(path: str | Path) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
     return found
 
 
-def read_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype]:
+def read_header(file: Any) -> tuple[tuple[int, ...], bool, np.dtype]:
     """Shape, Fortran order and type of an array in NumPy's format; the file is left where its numbers begin."""
     version = np.lib.format.read_magic(file)
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0

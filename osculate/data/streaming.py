@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -242,7 +242,7 @@ def _of_archive(files: Files, target: str | None) -> list[FileShard]:
     return [FileShard.of(str(path), headers, pieces)]
 
 
-def _rows(path: Path, file: IO[bytes], expected: tuple[tuple[int, ...], np.dtype]) -> Callable[[slice], np.ndarray]:
+def _rows(path: Path, file: Any, expected: tuple[tuple[int, ...], np.dtype]) -> Callable[[slice], np.ndarray]:
     """Function that reads rows of an array in an archive, forwards; all are held in Fortran order."""
     shape, fortran, dtype = read_header(file)
     if (shape, dtype) != expected:

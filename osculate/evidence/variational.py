@@ -258,16 +258,17 @@ def require_memory(q: Gaussian, x: Inputs, y: Tensor, limit: int | None = None) 
     roots = 0 if q.likelihood.quadratic else count * (events if events <= EXACT else DRAWS)
     needed, available = q.num_data * (each + roots * q.mean.itemsize), free(q.network.device) / 2
     held = (
-        f"refinement holds the data with the variances of their function values: {readable(needed)} for {q.num_data:,}"
+        f"refinement holds the data with the variances of their function values: {readable(needed)} for "
+        f"{q.num_data:,} data"
     )
     if needed > available:
         raise ValueError(
-            f"{held} data, and half of the free memory is {readable(available)}. Take the posterior unrefined "
+            f"{held}, and half of the free memory is {readable(available)}. Take the posterior unrefined "
             "(refine=False), or fit a subset of the data."
         )
     if limit is not None and needed > limit:
         raise ValueError(
-            f"{held} data, which are read from files. Pass refine=True to hold them, or refine=False for the posterior "
+            f"{held}, which are read from files. Pass refine=True to hold them, or refine=False for the posterior "
             "as it is."
         )
 
