@@ -58,8 +58,8 @@ class LinearModel:
         memory: Bytes for recorded passes, None for what the fit was allowed to take, by default up to 1 GiB.
 
     Raises:
-        ValueError: neither the call nor the posterior has data, they are not those of the fit, or they are a stream that
-            does not fit into memory.
+        ValueError: neither the call nor the posterior has data, they are not those of the fit, or they are a stream
+            that does not fit into memory.
     """
 
     def __init__(self, q: Gaussian, data: Data | None, memory: int | None = None) -> None:
