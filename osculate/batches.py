@@ -20,7 +20,7 @@ from torch.utils.data import (
 from torch.utils.data.distributed import DistributedSampler
 
 from osculate.inputs import Inputs, count, take, tensors
-from osculate.streams import Stream, lazily
+from osculate.streams import RowStream, lazily
 
 Data: TypeAlias = Iterable | Dataset | tuple[Inputs, Tensor]
 
@@ -190,7 +190,7 @@ class Fixed:
                 "pass a list of batches, a DataLoader or a pair of tensors (X, Y)."
             )
         self.data, self._batch_size = lazily(data, batch_size), batch_size
-        if isinstance(self.data, Stream):
+        if isinstance(self.data, RowStream):
             self.num_data, self.num_batches = self.data.num_rows, len(self.data)
         elif (
             isinstance(data, DataLoader)
@@ -220,7 +220,7 @@ def fingerprint(data: Data) -> dict[str, str]:
     '(5, 2) float32, (5,) float32'
     """
     data = lazily(data, BATCH_SIZE)
-    if isinstance(data, Stream):
+    if isinstance(data, RowStream):
         few = data.rows(chosen_rows(data.num_rows))
         each = f": {_shapes(few[0])} each" if few else ""
         return {"shape": f"{data.num_rows} rows{each}", "rows": _row_digest(few)}

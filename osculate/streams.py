@@ -48,7 +48,7 @@ class Arrays:
         return ((self.x[part], self.y[part]) for part in parts)
 
 
-class Stream:
+class RowStream:
     """Batches ``(x, y)`` of rows that are read anew in every pass, one batch at a time, in their own order.
 
     Batches do not end where a shard ends: they are the same for any number of shards.
@@ -116,7 +116,7 @@ class Stream:
                 found += [self._tensors(*each) for each in shard.read(slice(n, n + 1) for n in own)]
         return found
 
-    def share(self, rank: int, size: int) -> "Stream":
+    def share(self, rank: int, size: int) -> "RowStream":
         """The rows of one of several processes: contiguous, as even as possible, and none where there are too few.
 
         Args:
@@ -131,7 +131,7 @@ class Stream:
         if rank >= size:
             raise ValueError(f"rank must be smaller than size={size}, as those of processes that count from 0: {rank}.")
         part, first = Group(rank, size).share(self.num_rows), self._rows.start
-        return Stream(self._shards, self.batch_size, self.dtype, slice(first + part.start, first + part.stop))
+        return RowStream(self._shards, self.batch_size, self.dtype, slice(first + part.start, first + part.stop))
 
     def _placed(self) -> Iterator[tuple[int, Shard]]:
         """Each shard with the number of its first row."""
@@ -149,7 +149,7 @@ class Stream:
 
     def __repr__(self) -> str:
         """Sizes, and no rows."""
-        return f"Stream(num_rows={self.num_rows:,}, batches={len(self):,}, batch_size={self.batch_size:,})"
+        return f"RowStream(num_rows={self.num_rows:,}, batches={len(self):,}, batch_size={self.batch_size:,})"
 
 
 def _copied(array: np.ndarray) -> Tensor:
@@ -183,4 +183,4 @@ def lazily(data: Any, batch_size: int) -> Any:
             raise TypeError(f"{name} beside a memory-mapped array is {what}: give an array of real numbers with rows.")
     if len(x) != len(y):
         raise ValueError(f"X has {len(x)} rows and Y has {len(y)}: give each input one target.")
-    return Stream([Arrays(x, y)], batch_size, dtype=None)
+    return RowStream([Arrays(x, y)], batch_size, dtype=None)

@@ -17,7 +17,7 @@ import torch
 from osculate.batches import BATCH_SIZE
 from osculate.checks import require_library
 from osculate.data.files import DAMAGED, declared, read_header, require_room
-from osculate.streams import Pair, Stream
+from osculate.streams import Pair, RowStream
 
 #: One file, or the two of inputs and targets.
 Files: TypeAlias = tuple[Path, ...]
@@ -34,7 +34,7 @@ def stream(
     target: str | None = None,
     batch_size: int = BATCH_SIZE,
     dtype: torch.dtype = torch.float32,
-) -> Stream:
+) -> RowStream:
     """Batches ``(x, y)`` from files that do not fit into memory, for ``osc.laplace``, ``osc.tune`` and ``osc.train``.
 
     A stream is read one batch at a time, in every pass anew, in the order of the rows in the files; files of a folder
@@ -75,7 +75,7 @@ def stream(
             raise ValueError(
                 f"{shard.name} has {shard.rows}, and {first.name} has {first.rows}: give all files one shape and type."
             )
-    result = Stream(shards, batch_size, dtype)
+    result = RowStream(shards, batch_size, dtype)
     if not result.num_rows:
         raise ValueError(f"there are no rows in {first.name}, nor in any other of the files: pass some that hold data.")
     return result
@@ -198,7 +198,7 @@ def _of_arrays(files: Files, target: str | None) -> list[FileShard]:
     def pieces(parts: Iterable[slice]) -> Iterator[Pair]:
         x, y = (_mapped(path) for path in files)
         if headers != {str(path): (array.shape, array.dtype) for path, array in zip(files, (x, y), strict=True)}:
-            raise ValueError("the files have changed since they were opened")
+            raise ValueError("the files have changed since they were opened.")
         return ((x[part], y[part]) for part in parts)
 
     return [FileShard.of(" with ".join(map(str, files)), headers, pieces)]
@@ -209,10 +209,10 @@ def _mapped(path: Path) -> np.ndarray:
     with _readable(str(path)), path.open("rb") as file:
         shape, fortran, dtype = read_header(file)
         if dtype.hasobject:
-            raise ValueError("it holds Python objects")
+            raise ValueError("it holds Python objects.")
         size = file.tell() + math.prod(shape) * dtype.itemsize
         if size != (found := path.stat().st_size):
-            raise ValueError(f"it declares {size:,} bytes and has {found:,}")
+            raise ValueError(f"it declares {size:,} bytes and has {found:,}.")
         if not math.prod(shape):  # nothing can be mapped
             return np.empty(shape, dtype)
         return np.memmap(path, dtype, "r", file.tell(), shape, "F" if fortran else "C")
@@ -246,7 +246,7 @@ def _rows(path: Path, file: Any, expected: tuple[tuple[int, ...], np.dtype]) -> 
     """Function that reads rows of an array in an archive, forwards; all are held in Fortran order."""
     shape, fortran, dtype = read_header(file)
     if (shape, dtype) != expected:
-        raise ValueError("the file has changed since it was opened")
+        raise ValueError("the file has changed since it was opened.")
     if fortran:
         require_room(path)
         file.seek(0)
@@ -290,7 +290,7 @@ def _of_table(files: Files, target: str | None) -> list[FileShard]:
             found = table.read_row_group(group, columns=[*inputs, target])
         for name in found.column_names:
             if found[name].null_count:
-                raise ValueError(f"column {name!r} has {found[name].null_count} empty entries")
+                raise ValueError(f"column {name!r} has {found[name].null_count} empty entries.")
         x = np.empty((len(found), len(inputs)), together)
         for number, name in enumerate(inputs):
             x[:, number] = found[name].to_numpy()

@@ -23,7 +23,7 @@ from osculate.curvature.products import activations, output_hessian
 from osculate.inputs import Inputs, count, floating, moved, take
 from osculate.memory import budget, even_parts, require
 from osculate.posteriors import Gaussian
-from osculate.streams import Stream
+from osculate.streams import RowStream
 
 #: Copies of its activations that the graphs of a linearised network hold.
 COPIES = 6
@@ -66,7 +66,7 @@ class LinearModel:
         self.network, self.mask = q.network.in_state_precision(), q.structure.covered.to(q.network.device)
         self._whole, self.processes = bool(self.mask.all()), q.processes
         device, dtype = self.network.device, self.network.dtype
-        if isinstance(found := q.data if data is None else data, Stream):
+        if isinstance(found := q.data if data is None else data, RowStream):
             require(
                 found.num_bytes,
                 device,

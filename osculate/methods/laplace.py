@@ -40,7 +40,7 @@ from osculate.predictive import tune
 from osculate.priors import Isotropic, Layerwise, Prior
 from osculate.progress import track
 from osculate.registry import choose, lookup, made
-from osculate.streams import Stream, lazily
+from osculate.streams import RowStream, lazily
 from osculate.structures import Diag, Structure
 
 #: Subsets by name.
@@ -237,7 +237,7 @@ def _refined(q: Gaussian, noise: bool, required: bool, progress: bool, file: Che
     )
     if q.data is not None:
         try:
-            if isinstance(q.data, Stream) and not required:
+            if isinstance(q.data, RowStream) and not required:
                 assert q.first_data is not None
                 require_memory(q, *q.first_data, DEFAULT_BUDGET)
             return calibrated(q, noise, progress, None if file.path is None else file)

@@ -38,7 +38,7 @@ from osculate.predictive.losses import brier, negative_log_likelihood
 from osculate.predictive.predict import choose_link
 from osculate.progress import track
 from osculate.registry import lookup
-from osculate.streams import Stream, lazily
+from osculate.streams import RowStream, lazily
 
 #: What to do where a column for each output takes too long.
 WITHOUT_COLUMNS = (
@@ -504,7 +504,7 @@ class _Validation:
         self._kept: list[tuple[Projected, Tensor]] | None = []
         # a loader is read once: it may shuffle, or end; a stream is not held
         data = lazily(self.data, BATCH_SIZE)
-        self._batches = Fixed(data, BATCH_SIZE) if isinstance(data, Stream) else list(as_batches(data))
+        self._batches = Fixed(data, BATCH_SIZE) if isinstance(data, RowStream) else list(as_batches(data))
         self._last: tuple[Candidate, list[tuple[Projected, Tensor, Tensor]]] | None = None
         self._alone: list[tuple[Tensor, Tensor]] = []  # outputs of the network, and targets
         size, targets = 0, 0
