@@ -107,15 +107,25 @@ def test_a_posterior_is_that_of_the_tensors(tmp_path: Path, arrays: tuple[np.nda
     data = stream(as_archives(tmp_path, *arrays), batch_size=10, dtype=torch.float64)
     mapped = tuple(np.load(path, mmap_mode="r") for path in as_pair(tmp_path, *arrays))
     like = osc.likelihoods.Categorical()
-    expected = osc.laplace(model, like, (x, y), validation=(x, y))  # refined, by several passes
+    expected = osc.laplace(model, like, (x, y))  # refined, by several passes
     for each in (data, mapped):
-        found = osc.laplace(model, like, each, validation=each, checkpoint=tmp_path / "fit.ckpt")
+        found = osc.laplace(model, like, each, checkpoint=tmp_path / "fit.ckpt")
         assert found.num_data == N
         torch.testing.assert_close(found.mean, expected.mean)
         torch.testing.assert_close(found.variance(), expected.variance())
     low = osc.laplace(model, like, data, structure="low_rank", prior=1.0, refine=False)  # two passes
     other = osc.laplace(model, like, (x, y), structure="low_rank", prior=1.0, refine=False)
     torch.testing.assert_close(low.variance(), other.variance())
+
+
+def test_a_tuned_posterior_is_that_of_the_tensors(tmp_path: Path, arrays: tuple[np.ndarray, np.ndarray]) -> None:
+    x, y = (torch.from_numpy(each) for each in arrays)
+    like, model = osc.likelihoods.Categorical(), nn.Linear(4, CLASSES).double()
+    q = osc.laplace(model, like, (x, y), structure="diag", prior=1.0, refine=False)
+    expected = osc.tune(q, (x, y))
+    found = osc.tune(q, stream(as_arrays(tmp_path, *arrays), batch_size=10, dtype=torch.float64))
+    torch.testing.assert_close(found.variance(), expected.variance())
+    torch.testing.assert_close(found.temperature, expected.temperature)
 
 
 def test_a_fit_goes_on_with_the_same_stream_alone(
@@ -144,6 +154,7 @@ def test_a_fit_goes_on_with_the_same_stream_alone(
     assert torch.equal(found.variance(), expected.variance())
 
 
+@pytest.mark.slow
 def test_a_training_reads_a_stream(tmp_path: Path, arrays: tuple[np.ndarray, np.ndarray]) -> None:
     pytest.importorskip("lightning")
     data = stream(as_arrays(tmp_path, *arrays), batch_size=50)
