@@ -45,11 +45,11 @@ def _measured(network: str, budget: str, points: int) -> dict[str, int]:
     data, found = setting(network), {}
     for structure in STRUCTURES:
         _predicted(_fitted(data, structure, 8, budget), data, 8, budget)  # what a first call allocates for good
-        found[f"{structure} fit"] = _rise(lambda s=structure: _fitted(data, s, points, budget))
+        found[f"{structure} fit"] = rise(lambda s=structure: _fitted(data, s, points, budget))
         q = _fitted(data, structure, points, budget)
-        found[f"{structure} refine"] = _rise(lambda q=q: osc.refine(q))
-        found[f"{structure} predict"] = _rise(lambda q=q: _predicted(q, data, points, budget))
-        found[f"{structure} functions"] = _rise(lambda q=q: osc.sample_functions(q, data.x[:points], 20, memory=budget))
+        found[f"{structure} refine"] = rise(lambda q=q: osc.refine(q))
+        found[f"{structure} predict"] = rise(lambda q=q: _predicted(q, data, points, budget))
+        found[f"{structure} functions"] = rise(lambda q=q: osc.sample_functions(q, data.x[:points], 20, memory=budget))
     return found
 
 
@@ -70,15 +70,15 @@ def _anonymous() -> int:
     return 1024 * int(found[1])
 
 
-def _rise(work: Callable[[], object]) -> int:
-    """The largest anonymous memory while ``work`` runs, above that before it."""
+def rise(work: Callable[[], object], interval: float = INTERVAL) -> int:
+    """The largest anonymous memory while ``work`` runs, above that before it, at looks so many seconds apart."""
     gc.collect()
     with sparing(1):
         give_back()
     base, over, seen = _anonymous(), threading.Event(), [0]
 
     def look() -> None:
-        while not over.wait(INTERVAL):
+        while not over.wait(interval):
             seen[0] = max(seen[0], _anonymous() - base)
 
     thread = threading.Thread(target=look)

@@ -1,8 +1,9 @@
-"""Checked batches from pairs of tensors, loaders and iterables: every function that takes data reads it from here."""
+"""Checked batches of pairs of tensors, loaders, streams and iterables: every function reads its data from here."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sized
 from functools import partial
 from hashlib import sha256
+from itertools import islice
 from typing import Any, TypeAlias, TypeGuard
 
 import torch
@@ -19,6 +20,7 @@ from torch.utils.data import (
 from torch.utils.data.distributed import DistributedSampler
 
 from osculate.inputs import Inputs, count, take, tensors
+from osculate.streams import RowStream, lazily
 
 Data: TypeAlias = Iterable | Dataset | tuple[Inputs, Tensor]
 
@@ -32,7 +34,7 @@ def as_batches(data: Data, batch_size: int = BATCH_SIZE, may_be_empty: bool = Fa
     Args:
         data: A pair ``(X, Y)``, a ``DataLoader``, a ``Dataset``, or any iterable of ``(x, y)`` batches. x is a tensor,
             a tuple of tensors (``model(*x)``) or a mapping (``model(**x)``); a mapping with "labels", as Hugging Face
-            loaders give it, is one batch.
+            loaders give it, is one batch. A pair with a memory-mapped NumPy array is read batch by batch.
         batch_size: Rows at a time where ``data`` is a pair of tensors or a plain ``Dataset``.
         may_be_empty: True for a share of the data that may hold no batch.
 
@@ -41,12 +43,14 @@ def as_batches(data: Data, batch_size: int = BATCH_SIZE, may_be_empty: bool = Fa
     Raises:
         TypeError: a batch is not an ``(x, y)`` pair of inputs and targets.
         ValueError: no batch at all, an empty batch, different lengths, a value that is not finite (the message says
-            which batch and which row), or a loader of accelerate that repeats rows for some processes.
+            which batch and which row), a loader of accelerate that repeats rows for some processes, or one whose
+            workers all yield the same rows.
 
     >>> [len(x) for x, y in as_batches((torch.zeros(5, 2), torch.zeros(5)), batch_size=2)]
     [2, 2, 1]
     """
     batches: Iterable
+    data = lazily(data, batch_size)
     if is_pair(data):
         inputs, targets = data
         size = count(inputs)
@@ -57,7 +61,7 @@ def as_batches(data: Data, batch_size: int = BATCH_SIZE, may_be_empty: bool = Fa
     elif isinstance(data, Dataset):
         batches = DataLoader(data, batch_size=batch_size)
     elif isinstance(data, Iterable) and not isinstance(data, Tensor | str | dict):
-        batches = _without_padding(data) if isinstance(data, DataLoader) else data
+        batches = _counted_once(data) if isinstance(data, DataLoader) else data
     else:
         raise TypeError(
             f"data must be a DataLoader, an iterable of (x, y) batches or a pair of tensors (X, Y), "
@@ -68,6 +72,28 @@ def as_batches(data: Data, batch_size: int = BATCH_SIZE, may_be_empty: bool = Fa
         yield _checked(batch, number)
     if number < 0 and not may_be_empty:
         raise ValueError("the data hold no batch: the loader is empty. Pass at least one (x, y) batch.")
+
+
+def _counted_once(loader: DataLoader) -> Iterable:
+    """The batches of a loader, without rows that processes or workers repeat."""
+    if isinstance(loader.dataset, IterableDataset):
+        return _of_workers(loader) if loader.num_workers > 1 and getattr(loader, "in_order", True) else loader
+    return _without_padding(loader)
+
+
+def _of_workers(loader: DataLoader) -> Iterator[Any]:
+    """The batches of a loader of several workers, the first of which come from one worker each."""
+    batches = iter(loader)
+    first = list(islice(batches, loader.num_workers))
+    if len(first) == loader.num_workers and len({_row_digest([batch]) for batch in first}) == 1:
+        raise ValueError(
+            f"all {loader.num_workers} workers of the loader begin with the same batch, so that each row would count "
+            f"{loader.num_workers} times: let {type(loader.dataset).__name__}.__iter__ yield a share of the rows by "
+            "torch.utils.data.get_worker_info(), or load with num_workers=1."
+        )
+    yield from first
+    del first
+    yield from batches
 
 
 def _without_padding(loader: DataLoader) -> Iterable:
@@ -103,6 +129,7 @@ def _cut(leaf: Any, rows: int) -> Any:
 
 def number_of_batches(data: Data, batch_size: int = BATCH_SIZE) -> int | None:
     """The number of batches that :func:`as_batches` will yield; None if it is unknown before the pass."""
+    data = lazily(data, batch_size)
     if is_pair(data):
         return -(-count(data[0]) // batch_size)
     if isinstance(data, IterableDataset):
@@ -115,7 +142,7 @@ def number_of_batches(data: Data, batch_size: int = BATCH_SIZE) -> int | None:
 
 
 def shuffled(data: Data, batch_size: int, generator: torch.Generator | None = None) -> Iterable:
-    """One pass in random order for :func:`as_batches`; a loader and an iterable keep their own order.
+    """One pass in random order for :func:`as_batches`; a loader, a stream and an iterable keep their own order.
 
     Args:
         data: Data in any form that :func:`as_batches` takes.
@@ -162,8 +189,10 @@ class Fixed:
                 f"{type(data).__name__} can be read only once, and training reads the data once an epoch: "
                 "pass a list of batches, a DataLoader or a pair of tensors (X, Y)."
             )
-        self.data, self._batch_size = data, batch_size
-        if (
+        self.data, self._batch_size = lazily(data, batch_size), batch_size
+        if isinstance(self.data, RowStream):
+            self.num_data, self.num_batches = self.data.num_rows, len(self.data)
+        elif (
             isinstance(data, DataLoader)
             and not isinstance(data.dataset, IterableDataset)
             and isinstance(data.sampler, Sized)
@@ -190,6 +219,11 @@ def fingerprint(data: Data) -> dict[str, str]:
     >>> fingerprint((torch.zeros(5, 2), torch.zeros(5)))["shape"]
     '(5, 2) float32, (5,) float32'
     """
+    data = lazily(data, BATCH_SIZE)
+    if isinstance(data, RowStream):
+        few = data.rows(chosen_rows(data.num_rows))
+        each = f": {_shapes(few[0])} each" if few else ""
+        return {"shape": f"{data.num_rows} rows{each}", "rows": _row_digest(few)}
     if isinstance(data, DataLoader):
         data = data.dataset
     if is_pair(data):

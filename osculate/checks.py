@@ -17,6 +17,7 @@ EXTRAS = {
     "lightning": "train",
     "matplotlib": "plots",
     "pooch": "data",
+    "pyarrow": "tables",
     "pyproximal": "inverse",
     "rich": "cli",
     "sklearn": "data",

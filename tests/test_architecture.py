@@ -28,6 +28,7 @@ ORDER = (
     "inputs",
     "memory",
     "distributed",
+    "streams",
     "batches",
     "parameters",
     "likelihoods",

@@ -10,6 +10,7 @@ from benchmarks.rows import (
     processes as processes,
     refinement as refinement,
     squared as squared,
+    streams as streams,
     threads as threads,
     tuning as tuning,
     variational as variational,

@@ -2,6 +2,7 @@
 
 ``load`` returns public sets by name, ``from_arrays`` the user's own ``.npz`` file, ``out_of_distribution`` inputs on
 which a classifier should be uncertain, and ``rotated`` and ``corrupted`` inputs on which it should be increasingly so.
+``stream`` reads files that do not fit into memory batch by batch.
 """
 
 from osculate.data.arrays import from_arrays as from_arrays, read_arrays as read_arrays
@@ -14,3 +15,4 @@ from osculate.data.shifted import (
     rotated as rotated,
     shuffled_pixels as shuffled_pixels,
 )
+from osculate.data.streaming import stream as stream

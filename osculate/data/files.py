@@ -7,6 +7,7 @@ import zipfile
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,6 +23,8 @@ VARIABLE = "OSCULATE_DATA"
 SHARE = 0.5
 #: Errors of damaged archives.
 ZIP = (zipfile.BadZipFile, zlib.error)
+#: Errors of damaged files of arrays.
+DAMAGED = (OSError, EOFError, ValueError, AttributeError, TypeError, RuntimeError, KeyError, *ZIP)
 #: idx magic numbers: unsigned bytes, with the number of axes in the last byte.
 IDX_UBYTE = 0x0800
 
@@ -176,9 +179,7 @@ def declared(path: str | Path) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
     with zipfile.ZipFile(path) as archive:
         for each in archive.infolist():
             with archive.open(each) as file:
-                version = np.lib.format.read_magic(file)
-                read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-                shape, _, dtype = read(file)
+                shape, _, dtype = read_header(file)
                 size = file.tell() + math.prod(shape) * dtype.itemsize
             if dtype.hasobject:
                 raise ValueError(f"{each.filename} holds Python objects.")
@@ -186,6 +187,13 @@ def declared(path: str | Path) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
                 raise ValueError(f"{each.filename} declares {size:,} bytes and has {each.file_size:,}.")
             found[each.filename.removesuffix(".npy")] = (shape, dtype)
     return found
+
+
+def read_header(file: Any) -> tuple[tuple[int, ...], bool, np.dtype]:
+    """Shape, Fortran order and type of an array in NumPy's format; the file is left where its numbers begin."""
+    version = np.lib.format.read_magic(file)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    return read(file)
 
 
 def require_room(path: str | Path) -> None:
@@ -213,7 +221,7 @@ def read_all_npz(path: str | Path) -> dict[str, np.ndarray]:
             require_room(path)
         with np.load(path, allow_pickle=False) as archive:
             return {key: archive[key] for key in archive.files}
-    except (OSError, EOFError, ValueError, AttributeError, TypeError, RuntimeError, KeyError, *ZIP) as error:
+    except DAMAGED as error:
         raise ValueError(
             f"{path} cannot be read as an .npz archive of plain arrays ({str(error).rstrip('.')}): write it with "
             "numpy.savez."

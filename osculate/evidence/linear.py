@@ -21,8 +21,9 @@ from osculate.batches import Data, as_batches
 from osculate.curvature.linearisation import Linearisation
 from osculate.curvature.products import activations, output_hessian
 from osculate.inputs import Inputs, count, floating, moved, take
-from osculate.memory import budget, even_parts
+from osculate.memory import budget, even_parts, require
 from osculate.posteriors import Gaussian
+from osculate.streams import RowStream
 
 #: Copies of its activations that the graphs of a linearised network hold.
 COPIES = 6
@@ -57,13 +58,21 @@ class LinearModel:
         memory: Bytes for recorded passes, None for what the fit was allowed to take, by default up to 1 GiB.
 
     Raises:
-        ValueError: neither the call nor the posterior has data, or they are not those of the fit.
+        ValueError: neither the call nor the posterior has data, they are not those of the fit, or they are a stream
+            that does not fit into memory.
     """
 
     def __init__(self, q: Gaussian, data: Data | None, memory: int | None = None) -> None:
         self.network, self.mask = q.network.in_state_precision(), q.structure.covered.to(q.network.device)
         self._whole, self.processes = bool(self.mask.all()), q.processes
         device, dtype = self.network.device, self.network.dtype
+        if isinstance(found := q.data if data is None else data, RowStream):
+            require(
+                found.num_bytes,
+                device,
+                "the rows of a stream, which the linear model holds,",
+                'Use the network instead (mode="network"), or fit fewer rows.',
+            )
         batches = [(floating(moved(x, device), dtype), y.to(device)) for x, y in data_of(q, data)]
         total = sum(len(y) for _, y in batches)
         require_all(total, q)

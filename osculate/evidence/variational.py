@@ -239,16 +239,17 @@ def _joined(parts: list[tuple[Inputs, Tensor]]) -> tuple[Inputs, Tensor]:
     return parts[0] if len(parts) == 1 else (concatenate([x for x, _ in parts]), torch.cat([y for _, y in parts]))
 
 
-def require_memory(q: Gaussian, x: Inputs, y: Tensor) -> None:
+def require_memory(q: Gaussian, x: Inputs, y: Tensor, limit: int | None = None) -> None:
     """Refuse data that do not fit into the memory.
 
     Args:
         q: The posterior, which knows the number of data.
         x: Inputs of some of the data.
         y: Their targets.
+        limit: Bytes that they may take, if that is less than half of the free memory.
 
     Raises:
-        ValueError: all data with their function variances take more than half of the free memory.
+        ValueError: all data with their function variances take more.
     """
     each = sum(tensor.numel() * tensor.element_size() for tensor in (*tensors(x).values(), y)) / max(1, len(y))
     count = q.fit.plan.outputs
@@ -256,11 +257,19 @@ def require_memory(q: Gaussian, x: Inputs, y: Tensor) -> None:
         events = q.likelihood.events(q.network(moved(take(x, slice(1)), q.network.device)))
     roots = 0 if q.likelihood.quadratic else count * (events if events <= EXACT else DRAWS)
     needed, available = q.num_data * (each + roots * q.mean.itemsize), free(q.network.device) / 2
+    held = (
+        f"refinement holds the data with the variances of their function values: {readable(needed)} for "
+        f"{q.num_data:,} data"
+    )
     if needed > available:
         raise ValueError(
-            f"refinement holds the data with the variances of their function values: {readable(needed)} for "
-            f"{q.num_data:,} data, and half of the free memory is {readable(available)}. Take the posterior unrefined "
+            f"{held}, and half of the free memory is {readable(available)}. Take the posterior unrefined "
             "(refine=False), or fit a subset of the data."
+        )
+    if limit is not None and needed > limit:
+        raise ValueError(
+            f"{held}, which are read from files. Pass refine=True to hold them, or refine=False for the posterior "
+            "as it is."
         )
 
 

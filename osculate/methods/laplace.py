@@ -12,14 +12,23 @@ import torch
 from torch import Tensor, nn
 
 from osculate import curvature as curvatures, structures
-from osculate.batches import Data, as_batches, fingerprint, is_pair, number_of_batches, shuffles_unseeded
+from osculate.batches import (
+    BATCH_SIZE,
+    Data,
+    as_batches,
+    fingerprint,
+    is_pair,
+    number_of_batches,
+    shuffles_unseeded,
+)
 from osculate.curvature.columns import GGN, Fisher, Kind
 from osculate.curvature.engine import Observation, are_costly
 from osculate.curvature.plan import make_plan
 from osculate.distributed import Group, group
 from osculate.evidence import calibrated, maximise_evidence
+from osculate.evidence.variational import require_memory
 from osculate.inputs import Inputs, moved
-from osculate.memory import sparing
+from osculate.memory import DEFAULT_BUDGET, sparing
 from osculate.methods._base import require_network
 from osculate.methods.subnetwork import Subnetwork, Units, path_variance
 from osculate.networks import Output
@@ -40,6 +49,7 @@ from osculate.predictive import tune
 from osculate.priors import Isotropic, Layerwise, Prior
 from osculate.progress import track
 from osculate.registry import choose, lookup, made
+from osculate.streams import RowStream, lazily
 from osculate.structures import Diag, Kron, Structure
 
 #: Inputs or outputs of a layer up to which a default gives it Kronecker factors: they are decomposed in a minute.
@@ -79,7 +89,8 @@ def laplace(
             exactly as it is.
         likelihood: p(y|f), from ``osc.likelihoods``.
         data: The training data of the network: a ``DataLoader``, any iterable of ``(x, y)`` batches, or a pair of
-            tensors ``(X, Y)``. Inputs may be tuples (``model(*x)``) or mappings (``model(**x)``).
+            tensors ``(X, Y)``. Inputs may be tuples (``model(*x)``) or mappings (``model(**x)``). Data that do not fit
+            into memory are a stream (:func:`osculate.data.stream`) or a pair of memory-mapped NumPy arrays.
         structure: A name from ``osc.structures.REGISTRY``, or an object of ``osc.structures``. "auto" (the default) is
             "kron", with diagonals for layers of more than 4,096 inputs or outputs, which is said.
         curvature: "ggn" (exact), "fisher" (one sampled label for each datum: about two training epochs' cost),
@@ -98,7 +109,8 @@ def laplace(
             ``osc.train`` take that module in place of the model.
         refine: True for the refined posterior (:func:`osculate.refine`), which is calibrated without held-out data, by
             the rule of :func:`osculate.evidence.calibrated`; False for Laplace's own; "auto" (the default) refines
-            where that rule was studied: classes and Gaussian noise with exact curvature ("ggn"), and no autoencoder.
+            where that rule was studied: classes and Gaussian noise with exact curvature ("ggn"), no autoencoder, and
+            no stream of more than 256 MiB, which the refinement would hold in memory.
         validation: Held-out data on which the posterior is tuned in the same call (:func:`osculate.tune`).
         memory: Bytes that the fit may take, or a text such as "2GB"; batches are split to fit. About a third
             is for the temporaries of a pass and the rest for the posterior, which is not refused if it is larger; the
@@ -154,6 +166,7 @@ def laplace(
     require_network(model, likelihood)
     if isinstance(subset, str) and is_pattern(subset):
         subset = [subset]
+    data = lazily(data, BATCH_SIZE)
     if output is not None:
         if not isinstance(subset, str | Subnetwork):  # in the names of the model
             subset = [f"network.{name}" for name in select(model, subset)]
@@ -285,6 +298,9 @@ def _refined(q: Gaussian, noise: bool, required: bool, progress: bool, file: Che
     )
     if q.data is not None:
         try:
+            if isinstance(q.data, RowStream) and not required:
+                assert q.first_data is not None
+                require_memory(q, *q.first_data, DEFAULT_BUDGET)
             return calibrated(q, noise, progress, None if file.path is None else file)
         except ValueError as error:
             if required:

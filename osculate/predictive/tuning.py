@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.distributions import Categorical as CategoricalDistribution, Distribution, Normal
 from torch.utils._pytree import tree_leaves
 
-from osculate.batches import Data, as_batches
+from osculate.batches import BATCH_SIZE, Data, Fixed, as_batches
 from osculate.curvature.engine import require_few
 from osculate.inputs import Inputs
 from osculate.likelihoods import (
@@ -38,6 +38,7 @@ from osculate.predictive.losses import brier, negative_log_likelihood
 from osculate.predictive.predict import choose_link
 from osculate.progress import track
 from osculate.registry import lookup
+from osculate.streams import RowStream, lazily
 
 #: What to do where a column for each output takes too long.
 WITHOUT_COLUMNS = (
@@ -501,7 +502,9 @@ class _Validation:
         self._units = partial(interacting_outputs, likelihood) if self._coupled else single_outputs
         self._memory = budget(self.q.memory, self.q.network.device)
         self._kept: list[tuple[Projected, Tensor]] | None = []
-        self._batches = list(as_batches(self.data))  # the loader is read once: it may shuffle, or end
+        # a loader is read once: it may shuffle, or end; a stream is not held
+        data = lazily(self.data, BATCH_SIZE)
+        self._batches = Fixed(data, BATCH_SIZE) if isinstance(data, RowStream) else list(as_batches(data))
         self._last: tuple[Candidate, list[tuple[Projected, Tensor, Tensor]]] | None = None
         self._alone: list[tuple[Tensor, Tensor]] = []  # outputs of the network, and targets
         size, targets = 0, 0
