@@ -78,7 +78,7 @@ def from_arrays(
     if not y.is_floating_point():
         classes = tuple(map(str, range(_number_of_classes(path, torch.cat([y, test[1]])))))
     if len(train[0]) < 2:
-        raise ValueError(f"{path} leaves {len(train[0])} rows to train on: add rows, or lower test_fraction.")
+        raise ValueError(f"{path} leaves {len(train[0])} rows to train on: add rows, or in Python lower test_fraction.")
     return assemble(Path(path).stem, Source(train, test, classes), train_size, validation_size, seed)
 
 

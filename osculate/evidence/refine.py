@@ -311,7 +311,7 @@ def _linear_mode(
 def _warn_of_noise(q: Gaussian, held: Held) -> None:
     """Warn of a noise scale above the spread of the targets: the evidence takes everything for noise."""
     spread, scale = held.targets.double().std(0), torch.as_tensor(getattr(q.likelihood, "scale", 0.0)).double()
-    if len(held.targets) > 1 and bool((scale.to(spread) > spread).any()):
+    if len(held.targets) > 1 and bool(((scale.to(spread) > spread) & (spread > 0)).any()):
         structure = q.structure.structure.name
         way_out = "structure='full'" if structure != "full" else "a fixed prior (prior=1.0)"
         warnings.warn(

@@ -97,7 +97,8 @@ class Categorical(Likelihood):
         if len(wrong):
             where = tuple(int(i) for i in wrong[0])
             place = f"row {where[0]}" if len(where) == 1 else f"position {where}"
-            way_out = "" if kept is not None else " Mark positions without a label with ignore_index."
+            ways = " Number the classes one after another, as torch.unique(y, return_inverse=True)[1] does"
+            way_out = ways + ("." if kept is not None else ", or mark positions without a label with ignore_index.")
             raise ValueError(
                 f"target {int(y[where])} in {place} of the batch is out of range: the network has {classes} "
                 f"logits, so classes are 0 to {classes - 1}.{way_out}"
