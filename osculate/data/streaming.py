@@ -62,10 +62,10 @@ def stream(
     Cost: reads the headers of all files. A pass holds one batch; of a Parquet table, one group of rows.
 
     >>> import tempfile
-    >>> folder = Path(tempfile.mkdtemp())
-    >>> np.save(folder / "inputs.npy", np.zeros((5, 2)))
-    >>> np.save(folder / "targets.npy", np.arange(5))
-    >>> [len(y) for _, y in stream(folder, batch_size=2)]
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     np.save(Path(folder) / "inputs.npy", np.zeros((5, 2)))
+    ...     np.save(Path(folder) / "targets.npy", np.arange(5))
+    ...     [len(y) for _, y in stream(folder, batch_size=2)]
     [2, 2, 1]
     """
     shards = [shard for files in _grouped(_found(paths)) for shard in READERS[files[0].suffix](files, target)]
