@@ -62,10 +62,10 @@ def stream(
     Cost: reads the headers of all files. A pass holds one batch; of a Parquet table, one group of rows.
 
     >>> import tempfile
-    >>> folder = Path(tempfile.mkdtemp())
-    >>> np.save(folder / "inputs.npy", np.zeros((5, 2)))
-    >>> np.save(folder / "targets.npy", np.arange(5))
-    >>> [len(y) for _, y in stream(folder, batch_size=2)]
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     np.save(Path(folder) / "inputs.npy", np.zeros((5, 2)))
+    ...     np.save(Path(folder) / "targets.npy", np.arange(5))
+    ...     [len(y) for _, y in stream(folder, batch_size=2)]
     [2, 2, 1]
     """
     shards = [shard for files in _grouped(_found(paths)) for shard in READERS[files[0].suffix](files, target)]
@@ -194,14 +194,14 @@ def _of_arrays(files: Files, target: str | None) -> list[FileShard]:
     headers = {str(path): (array.shape, array.dtype) for path, array in zip(files, mapped, strict=True)}
     if target is not None:
         raise ValueError(f"target={target!r} names an array of an .npz archive or a column; {files[1]} holds only one.")
+    return [FileShard.of(" with ".join(map(str, files)), headers, partial(_pieces_of_arrays, files, headers))]
 
-    def pieces(parts: Iterable[slice]) -> Iterator[Pair]:
-        x, y = (_mapped(path) for path in files)
-        if headers != {str(path): (array.shape, array.dtype) for path, array in zip(files, (x, y), strict=True)}:
-            raise ValueError("the files have changed since they were opened.")
-        return ((x[part], y[part]) for part in parts)
 
-    return [FileShard.of(" with ".join(map(str, files)), headers, pieces)]
+def _pieces_of_arrays(files: Files, headers: Headers, parts: Iterable[slice]) -> Iterator[Pair]:
+    x, y = (_mapped(path) for path in files)
+    if headers != {str(path): (array.shape, array.dtype) for path, array in zip(files, (x, y), strict=True)}:
+        raise ValueError("the files have changed since they were opened.")
+    return ((x[part], y[part]) for part in parts)
 
 
 def _mapped(path: Path) -> np.ndarray:
@@ -232,14 +232,16 @@ def _of_archive(files: Files, target: str | None) -> list[FileShard]:
             "targets with target=."
         )
     headers = {f"{name!r} in {path}": arrays[name] for name in (x, y)}
+    own = {name: arrays[name] for name in (x, y)}
+    return [FileShard.of(str(path), headers, partial(_pieces_of_archive, path, own))]
 
-    def pieces(parts: Iterable[slice]) -> Iterator[Pair]:
-        with zipfile.ZipFile(path) as archive, archive.open(f"{x}.npy") as inputs, archive.open(f"{y}.npy") as targets:
-            rows = [_rows(path, file, arrays[name]) for file, name in ((inputs, x), (targets, y))]
-            for part in parts:
-                yield rows[0](part), rows[1](part)
 
-    return [FileShard.of(str(path), headers, pieces)]
+def _pieces_of_archive(path: Path, arrays: Headers, parts: Iterable[slice]) -> Iterator[Pair]:
+    x, y = arrays
+    with zipfile.ZipFile(path) as archive, archive.open(f"{x}.npy") as inputs, archive.open(f"{y}.npy") as targets:
+        rows = [_rows(path, file, arrays[name]) for file, name in ((inputs, x), (targets, y))]
+        for part in parts:
+            yield rows[0](part), rows[1](part)
 
 
 def _rows(path: Path, file: Any, expected: tuple[tuple[int, ...], np.dtype]) -> Callable[[slice], np.ndarray]:
@@ -284,21 +286,26 @@ def _of_table(files: Files, target: str | None) -> list[FileShard]:
     inputs = [name for name in columns if name != target]
     together = np.result_type(*(types[name] for name in inputs))
     rows = "columns " + ", ".join(f"{name} {kind}" for name, kind in columns.items())
+    groups = [partial(_pieces_of_table, path, group, inputs, target, together) for group in range(max(1, len(sizes)))]
+    return [FileShard(str(path), size, rows, group) for size, group in zip(sizes or [0], groups, strict=True)]
 
-    def pieces(parts: Iterable[slice], group: int) -> Iterator[Pair]:
-        with parquet.ParquetFile(path) as table:
-            found = table.read_row_group(group, columns=[*inputs, target])
-        for name in found.column_names:
-            if found[name].null_count:
-                raise ValueError(f"column {name!r} has {found[name].null_count} empty entries.")
-        x = np.empty((len(found), len(inputs)), together)
-        for number, name in enumerate(inputs):
-            x[:, number] = found[name].to_numpy()
-        y = found[target].to_numpy()
-        del found
-        yield from ((x[part], y[part]) for part in parts)
 
-    return [FileShard(str(path), size, rows, partial(pieces, group=group)) for group, size in enumerate(sizes or [0])]
+def _pieces_of_table(
+    path: Path, group: int, inputs: list[str], target: str, dtype: np.dtype, parts: Iterable[slice]
+) -> Iterator[Pair]:
+    from pyarrow import parquet
+
+    with parquet.ParquetFile(path) as table:
+        found = table.read_row_group(group, columns=[*inputs, target])
+    for name in found.column_names:
+        if found[name].null_count:
+            raise ValueError(f"column {name!r} has {found[name].null_count} empty entries.")
+    x = np.empty((len(found), len(inputs)), dtype)
+    for number, name in enumerate(inputs):
+        x[:, number] = found[name].to_numpy()
+    y = found[target].to_numpy()
+    del found
+    yield from ((x[part], y[part]) for part in parts)
 
 
 #: What opens files, by their ending.

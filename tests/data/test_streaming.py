@@ -1,5 +1,6 @@
 """Streams: the same batches from any files, the same posterior as from tensors, and refusals."""
 
+import pickle
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
@@ -67,8 +68,8 @@ def test_batches_are_those_of_the_arrays_whatever_the_files(
     x, y = (torch.from_numpy(each) for each in arrays)
     data = stream(write(tmp_path, *arrays), "label" if write is as_table else None, batch_size=10)
     assert (len(data), data.num_rows, number_of_batches(data)) == (11, N, 11)
-    for _ in range(2):
-        found = list(data)
+    for each in (data, data, pickle.loads(pickle.dumps(data))):
+        found = list(each)
         assert [len(each) for each, _ in found] == [10] * 10 + [3]
         torch.testing.assert_close(torch.cat([each for each, _ in found]), x.float(), rtol=0, atol=0)
         torch.testing.assert_close(torch.cat([each for _, each in found]), y, rtol=0, atol=0)
