@@ -78,9 +78,15 @@ class ParameterSpace:
             for name, part, shape in zip(self.names, parts, self.shapes, strict=True)
         }
 
-    def positions(self) -> dict[str, Int[Tensor, "..."]]:
-        """The positions of the entries of each tensor in θ, in the shape of the tensor."""
-        return self.unflatten(torch.arange(self.size))
+    def positions(self, names: Iterable[str] | None = None) -> dict[str, Int[Tensor, "..."]]:
+        """The positions of the entries of each tensor in θ, or of some of them, in the shape of the tensor."""
+        wanted = set(self.names if names is None else names)
+        every = zip(self.names, self.shapes, self.offsets(), self.sizes, strict=True)
+        return {
+            name: torch.arange(start, start + size).reshape(shape)
+            for name, shape, start, size in every
+            if name in wanted
+        }
 
     def spread(self, values: Float[Tensor, " T"]) -> Float[Tensor, " P"]:
         """One value for each tensor to one for each parameter."""

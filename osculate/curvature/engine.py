@@ -299,7 +299,7 @@ def _combine(block: BlockSpec, members: list[tuple[Use, Form]], network: Network
         return outers[0] if len(outers) == 1 else concatenate(outers)
     first = members[0][1].rows()
     total = first.new_zeros(*first.shape[:2], block.size, dtype=network.state_dtype)
-    positions = network.space.positions()
+    positions = network.space.positions(block.names)  # of all parameters they take longer than the backward pass
     for use, form in members:
         local = torch.searchsorted(block.positions.cpu(), use.arrange(positions).reshape(-1))
         total.index_add_(2, local.to(total.device), form.rows().to(total))  # rows under autocast are in half precision

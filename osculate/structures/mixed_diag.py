@@ -118,7 +118,7 @@ class MixedDiag(Diag):
                 return torch.cat([network(part.x) for part in parts(observation)]).to(network.state_dtype)
         if self.decoder == "squared":
             names = {name for number in split.decoder for name in observation.plan.blocks[number].names}
-            decoder, positions = tracking(network, names), network.space.positions()
+            decoder, positions = tracking(network, names), network.space.positions(names)
             where = torch.cat([positions[name].reshape(-1) for name in decoder.space.names])
             for part in parts(observation):
                 f, diagonal = squared_diagonal(decoder, part.x, partial(output_diagonal, part))
