@@ -69,12 +69,18 @@ def test_every_structure_fits_or_says_why_not(structure: str, kind: str, task: s
 
 
 @pytest.mark.parametrize("task", ["classification", "regression"])
-def test_the_default_is_refused_with_a_way_out_that_works(task: str) -> None:
+@pytest.mark.filterwarnings("ignore:predicted with 16 draws")
+def test_the_default_is_served_by_a_way_that_ends_and_what_is_named_is_refused(task: str) -> None:
     model, likelihood, data = problem(task)
-    with pytest.raises(ValueError, match=says("structure='kron'", "100,000 x 5", "GB", "'diag'", "curvature='fisher'")):
-        osc.laplace(model, likelihood, data)
-    q = osc.laplace(model, likelihood, data, structure="diag", curvature="fisher")
+    with pytest.warns(UserWarning) as said:
+        q = osc.laplace(model, likelihood, data)
+    words = [str(each.message) for each in said]
+    assert any("2.weight" in each and "structure='kron' insists" in each for each in words)
+    assert any("curvature='fisher'" in each and "curvature='ggn' insists" in each for each in words)
     assert bool(osc.log_evidence(q).isfinite())
+    assert bool(osc.predict(q, data[0][:2]).mean.isfinite().all()) or task == "classification"
+    with pytest.raises(ValueError, match=says("structure='kron'", "100,000 x 5", "GB", "'diag'", "curvature='fisher'")):
+        osc.laplace(model, likelihood, data, structure="kron")
 
 
 def test_columns_for_all_outputs_are_counted_beforehand() -> None:
@@ -85,7 +91,7 @@ def test_columns_for_all_outputs_are_counted_beforehand() -> None:
     model, likelihood, (x, y) = problem("regression")
     loader = [(x[n : n + 1], y[n : n + 1]) for n in range(len(x))]  # one datum would be possible, and not all of them
     with pytest.raises(ValueError, match=says("100,000 backward passes", "32 data")):
-        osc.laplace(model, likelihood, loader, structure="diag", prior=1.0)
+        osc.laplace(model, likelihood, loader, structure="diag", curvature="ggn", prior=1.0)
 
 
 def test_the_limit_of_columns_is_a_choice(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,7 +121,8 @@ def test_a_subnetwork_of_a_network_with_many_outputs(select: str) -> None:
 
 #: Uses of a posterior; True where it is served.
 USES: dict[str, tuple[Callable[[Any, Tensor], Any], bool]] = {
-    "one input": (lambda q, x: osc.predict(q, x[:3]), False),
+    "default": (lambda q, x: osc.predict(q, x[:3]), True),
+    "probit": (lambda q, x: osc.predict(q, x[:3], link="probit"), False),
     "functions": (lambda q, x: osc.predict(q, x[:1], link="functions", samples=5), True),
     "networks": (lambda q, x: osc.predict(q, x, via="sampled", samples=5), True),
     "mode": (lambda q, x: osc.predict(q, x, via="mode"), True),
@@ -130,7 +137,7 @@ USES: dict[str, tuple[Callable[[Any, Tensor], Any], bool]] = {
     "evidence": (lambda q, x: osc.log_evidence(q), True),
     "prior": (lambda q, x: osc.maximise_evidence(q), True),
     "refinement": (lambda q, x: osc.refine(q, trust=0.1), True),
-    "calibration": (lambda q, x: osc.tasks.calibration(q, q.data), False),
+    "calibration": (lambda q, x: osc.tasks.calibration(q, q.data), True),
     "calibration of the mode": (lambda q, x: osc.tasks.calibration(q, q.data, via="mode"), True),
     "information": (lambda q, x: osc.tasks.acquire(q, x, 2, "bald", samples=5), True),
     "entropy": (lambda q, x: osc.tasks.acquire(q, x, 2, "entropy", samples=5), True),

@@ -207,6 +207,9 @@ GAUSSIAN: dict[str, Verb] = {
     "function_posterior": VERBS["function_posterior"],
     "log_evidence": VERBS["log_evidence"],
     "laplace": lambda q, x, n: fitted(deepcopy(q.model).requires_grad_(), x, structure="kron").variance(),
+    "plan": lambda q, x, n: torch.tensor(
+        osc.plan(deepcopy(q.model).requires_grad_(), q.likelihood, (x, labels(x))).passes
+    ),
     "maximise_evidence": lambda q, x, n: osc.log_evidence(osc.maximise_evidence(q)),
     "tune": lambda q, x, n: osc.tune(q, (x, labels(x))).variance(),
     "refine": lambda q, x, n: osc.refine(q, steps=1).variance(),

@@ -1,4 +1,4 @@
-"""What a fit and a prediction would cost, in passes over the data and bytes, before the work."""
+"""The cost of a fit and of predictions, in passes over the data and bytes, before the work."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -94,7 +94,7 @@ def plan(
     subset: str | Iterable[str] | Subnetwork = "all",
     memory: str | int | None = None,
 ) -> FitPlan:
-    """What :func:`osculate.laplace` and :func:`osculate.predict` would cost, in counted passes and bytes.
+    """The cost of :func:`osculate.laplace` and of :func:`osculate.predict`, in counted passes and bytes.
 
     A column for each of C outputs takes a backward pass without weight gradients, half of a usual one. The counts
     depend on the network, the sizes of the data and the choices alone, not on the machine; what is refused depends on

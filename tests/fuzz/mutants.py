@@ -159,7 +159,9 @@ MUTANTS = (
     Mutant(
         "statistics of the first data alone", "posteriors.fit:Fit.__add__", "value + other.statistics[name]", "value"
     ),
-    Mutant("first batch left out", "methods.laplace:laplace", "chain([first], batches)", "batches"),
+    Mutant(
+        "first batch left out", "methods.laplace:laplace", "chain([] if own is None else [own], batches)", "batches"
+    ),
     Mutant("wrong constant of the probit link", "predictive.link:Probit.__call__", "pi / 8", "pi / 4"),
     Mutant("half of a correlation in mean field", "predictive.link:MeanField.__call__", " - covariance.mT", ""),
     Mutant("covariance for its root", "predictive.link:MonteCarlo.__call__", "root(spread)", "spread"),
