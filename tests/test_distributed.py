@@ -169,7 +169,7 @@ def test_a_loader_of_accelerate_that_repeats_rows_is_refused() -> None:
         next(as_batches(loader))
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_a_call_in_one_process_alone_ends_within_the_time_out() -> None:
     with processes(2) as group:
         start = time.monotonic()
@@ -219,7 +219,7 @@ def interrupted(rank: int, size: int, path: str, structure: str, after: int | No
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("structure", ["kron", "ekfac"])
+@pytest.mark.parametrize("structure", ["kron", pytest.param("ekfac", marks=pytest.mark.release)])
 def test_a_fit_goes_on_with_the_same_or_another_number_of_processes(structure: str, tmp_path: Path) -> None:
     whole = interrupted(0, 1, str(tmp_path / "none"), structure, None)
     assert whole is not None

@@ -72,7 +72,7 @@ def test_every_structure_fits_or_says_why_not(structure: str, kind: str, task: s
 @pytest.mark.filterwarnings("ignore:predicted with 16 draws")
 def test_the_default_is_served_by_a_way_that_ends_and_what_is_named_is_refused(task: str) -> None:
     model, likelihood, data = problem(task)
-    with pytest.warns(UserWarning) as said:
+    with pytest.warns(UserWarning, match="insists on") as said:
         q = osc.laplace(model, likelihood, data)
     words = [str(each.message) for each in said]
     assert any("2.weight" in each and "structure='kron' insists" in each for each in words)

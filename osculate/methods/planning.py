@@ -104,10 +104,10 @@ def plan(
         model: The trained module, in evaluation mode.
         likelihood: p(y|f).
         data: The training data, of which one batch is read.
-        structure: As in :func:`osculate.laplace`; "auto" is what its default takes.
-        curvature: As there.
-        subset: As there.
-        memory: As there.
+        structure: A structure, as for :func:`osculate.laplace`; "auto" is what its default takes.
+        curvature: A kind of curvature, as there.
+        subset: A choice of parameters by name, as there.
+        memory: Bytes that the fit may take, as there.
 
     Returns:
         The costs: ``passes`` and ``bytes`` of the fit, and a table of all choices as text. A refined posterior takes
