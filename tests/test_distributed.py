@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 from torch.utils.data import DataLoader, TensorDataset
 from torch.utils.data.distributed import DistributedSampler
 
@@ -121,6 +123,10 @@ def fitted(rank: int, size: int, spoiled: str) -> float:
         options |= {"subset": osc.Subnetwork(0.5), "structure": "full"}
     elif spoiled == "points":
         options["structure"] = osc.structures.Dual(points=3)
+    elif spoiled == "sharded":
+        fully_shard(model, mesh=init_device_mesh("cpu", (size,)))
+    elif spoiled == "wrapped":
+        model = nn.parallel.DistributedDataParallel(model)
     elif spoiled == "fisher":
         options["curvature"] = "fisher"
     return osc.laplace(model, p, data, **options).num_data
@@ -134,6 +140,7 @@ SPOILED = {
     "structure": "do not fit the same thing: structure=",
     "subnetwork": "a Subnetwork is chosen by the data of one process",
     "points": "draws its points",
+    "sharded": "is sharded over processes",
 }
 
 
@@ -145,8 +152,9 @@ def test_what_would_be_wrong_is_refused_by_all(group: Processes, spoiled: str) -
     assert set(group.run(fitted, "").values()) == {37}  # and the group goes on
 
 
-def test_sampled_labels_are_fitted_by_all(group: Processes) -> None:
-    assert set(group.run(fitted, "fisher").values()) == {37}
+@pytest.mark.parametrize("how", ["fisher", "wrapped"])
+def test_sampled_labels_and_wrapped_networks_are_fitted_by_all(group: Processes, how: str) -> None:
+    assert set(group.run(fitted, how).values()) == {37}
 
 
 def padded(rank: int, size: int, drop_last: bool) -> int:

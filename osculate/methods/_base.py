@@ -283,15 +283,32 @@ class FullBatch(Method):
 
 
 def require_network(model: object, likelihood: object) -> None:
-    """Raise TypeError if ``model`` is not a module or ``likelihood`` not a likelihood."""
+    """Raise an error if ``model`` is not a module or ``likelihood`` not a likelihood.
+
+    Raises:
+        TypeError: one of them is of another type.
+        ValueError: the parameters are sharded over processes: such a module ignores other weights that it is given.
+    """
     if not isinstance(model, nn.Module):
         raise TypeError(f"model must be a torch.nn.Module, got {type(model).__name__}.")
     require_unscripted(model)
+    for name, parameter in model.named_parameters():
+        if type(parameter.data).__name__ == "DTensor":
+            raise ValueError(
+                f"{name} is sharded over processes (fully_shard), and a sharded network ignores the weights that a "
+                "posterior gives it: load the full state dict (torch.distributed.checkpoint.state_dict."
+                "get_model_state_dict with full_state_dict=True) into a network that is not sharded."
+            )
     if not isinstance(likelihood, Likelihood):
         raise TypeError(
             f"likelihood must be an object of osc.likelihoods, got {likelihood!r}: for example "
             "osc.likelihoods.Categorical() for classes, or osc.likelihoods.Gaussian(0.1) for real-valued targets."
         )
+
+
+def unwrapped(model: nn.Module) -> nn.Module:
+    """The network within DistributedDataParallel, which Lightning, accelerate and torchrun scripts wrap around it."""
+    return model.module if isinstance(model, nn.parallel.DistributedDataParallel) else model
 
 
 def counter() -> Tensor:

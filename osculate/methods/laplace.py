@@ -29,7 +29,7 @@ from osculate.evidence import calibrated, maximise_evidence
 from osculate.evidence.variational import require_memory
 from osculate.inputs import Inputs, moved
 from osculate.memory import DEFAULT_BUDGET, sparing
-from osculate.methods._base import require_network
+from osculate.methods._base import require_network, unwrapped
 from osculate.methods.subnetwork import Subnetwork, Units, path_variance
 from osculate.networks import Output
 from osculate.parameters import (
@@ -164,6 +164,7 @@ def laplace(
     if not isinstance(refine, bool):
         choose("refine", refine, ("auto",))
     require_network(model, likelihood)
+    model = unwrapped(model)
     if isinstance(subset, str) and is_pattern(subset):
         subset = [subset]
     data = lazily(data, BATCH_SIZE)

@@ -11,7 +11,7 @@ from osculate.batches import Data, as_batches, is_pair, number_of_batches
 from osculate.curvature.columns import GGN, Fisher, Kind
 from osculate.curvature.engine import Observation
 from osculate.memory import budget, readable
-from osculate.methods._base import require_network
+from osculate.methods._base import require_network, unwrapped
 from osculate.methods.laplace import affordable_kind, affordable_structure, kind_named, network_of, structure_named
 from osculate.methods.subnetwork import Subnetwork
 from osculate.posteriors.fit import observe
@@ -126,6 +126,7 @@ def plan(
     0.67
     """
     require_network(model, likelihood)
+    model = unwrapped(model)
     if isinstance(subset, Subnetwork):
         raise TypeError("osc.plan takes names of parameters as a subset: a Subnetwork is chosen by the fit.")
     first = next(iter(as_batches(data)))
