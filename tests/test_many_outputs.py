@@ -14,7 +14,7 @@ from tests.errors import says
 C = 100_000
 KINDS = tuple(osc.curvature.REGISTRY)
 STRUCTURES = tuple(osc.structures.REGISTRY)
-#: Pairs that take more than a few seconds.
+#: Pairs that take a quarter of a minute.
 LONG = {("low_rank", kind) for kind in KINDS} | {("matrix_free", kind) for kind in KINDS} | {("diag", "hessian")}
 
 
@@ -53,7 +53,7 @@ def fit(
 
 
 TABLE = [
-    pytest.param(structure, kind, marks=[pytest.mark.slow] if (structure, kind) in LONG else [])
+    pytest.param(structure, kind, marks=[pytest.mark.release] if (structure, kind) in LONG else [])
     for structure in STRUCTURES
     for kind in KINDS
 ]

@@ -98,7 +98,11 @@ def test_public_verbs_agree_with_one_thread(structure: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
-    [{"structure": "kron"}, {"structure": "diag"}, {"structure": "full", "subset": ["2"]}],
+    [
+        {"structure": "kron"},
+        pytest.param({"structure": "diag"}, marks=pytest.mark.release),
+        pytest.param({"structure": "full", "subset": ["2"]}, marks=pytest.mark.release),
+    ],
     ids=["kron", "diag", "last layer"],
 )
 def test_public_verbs_agree_with_one_thread_in_many_calls(options: dict) -> None:

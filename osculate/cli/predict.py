@@ -93,7 +93,7 @@ class PosteriorOptions:
         if alone:
             network = fill(card.network(self.model), tensors, beside)
             return Point(network, card.likelihood).to(device=pick_device(device)), card
-        q = load(path, card.network(self.model))
+        q = load(path, fill(card.network(self.model), tensors, beside))  # a posterior may leave frozen weights out
         mode = q.network.module.state_dict()
         if not all(torch.equal(mode[name], value) for name, value in tensors.items()):
             raise ValueError(

@@ -147,7 +147,8 @@ def portions(network: Network, x: Inputs, vectors: int, memory: int) -> tuple[li
     """Slices of the directions and of the data that fit into the memory together."""
     itemsize, size = network.state_dtype.itemsize, count(x)
     together = max(1, min(vectors, memory // (4 * itemsize * network.space.size)))
-    step = max(1, memory // (2 * itemsize * together * activations(network, x)))
+    left = max(memory // 4, memory - 4 * itemsize * together * network.space.size)
+    step = max(1, left // (2 * itemsize * together * activations(network, x)))
     return even_parts(vectors, together), even_parts(size, step)
 
 

@@ -283,7 +283,13 @@ def few_weights(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [name if name in CHEAP else pytest.param(name, marks=pytest.mark.slow) for name in REGISTRY]
+    "name",
+    [
+        name
+        if name in CHEAP
+        else pytest.param(name, marks=pytest.mark.release if name == "calibration-choice" else pytest.mark.slow)
+        for name in REGISTRY
+    ],
 )
 def test_an_experiment_leaves_a_record_and_a_figure(name: str, tmp_path: Path) -> None:
     assert name in TINY, f"the experiment {name!r} has no tiny settings: add them to TINY"
