@@ -157,8 +157,11 @@ def deviations(
     whole = Linearisation(q.network, x) if len(data) == 1 else None  # its graph serves every draw
     for start in range(0, samples, step):
         v = q.sample(min(step, samples - start), generator) - q.mean
-        parts = [whole] if whole else (Linearisation(q.network, take(x, part)) for part in data)
-        found = [(at.f, at.jvp(v)) for at in parts]
+        found = []
+        for part in data:
+            at = whole or Linearisation(q.network, take(x, part))
+            found.append((at.f, at.jvp(v)))
+            del at  # and its graph, before the next one is made
         yield torch.cat([f for f, _ in found]), torch.cat([tangents for _, tangents in found], 1)
 
 

@@ -272,9 +272,11 @@ def _agreed(choices: list[int]) -> int:
 
 
 def _decomposed(factor: Float[Tensor, "G n n"]) -> tuple[Float[Tensor, "G n"], Float[Tensor, "G n n"]]:
-    """The eigenvalues and eigenvectors; their workspace is larger than the factor, so there is room beforehand."""
+    """The eigenvalues and eigenvectors; their workspace is larger than the factor, so room is made before and after."""
     give_back()
-    return eigh(factor)
+    found = eigh(factor)
+    give_back()
+    return found
 
 
 def _rank_one(a: Float[Tensor, "2 *n"], b: Float[Tensor, "2 *m"]) -> tuple[Tensor, Tensor, Tensor]:
