@@ -139,6 +139,8 @@ def even_parts(size: int, largest: int) -> list[slice]:
     return [slice(start, min(size, start + step)) for start in range(0, size, step)]
 
 
+#: glibc's name of the size from which blocks are mapped, that size within :func:`sparing`, and its own largest one.
+MMAP_THRESHOLD, LARGE, LARGEST_IN_HEAP = -3, 2**18, 2**25
 #: True within :func:`sparing`.
 _SPARING: ContextVar[bool] = ContextVar("sparing", default=False)
 
@@ -147,11 +149,16 @@ _SPARING: ContextVar[bool] = ContextVar("sparing", default=False)
 def sparing(memory: str | int | None) -> Iterator[None]:
     """Let :func:`give_back` act in this context, and chunks be small, where less than the default was asked for."""
     asked = memory is not None and budget(memory, torch.device("cpu")) < DEFAULT_BUDGET
-    token = _SPARING.set(_SPARING.get() or asked)
+    begins = asked and not is_sparing()
+    token = _SPARING.set(begins or is_sparing())
+    if begins:
+        _map_from(LARGE)
     try:
         yield
     finally:
         _SPARING.reset(token)
+        if begins:
+            _map_from(LARGEST_IN_HEAP)
 
 
 def is_sparing() -> bool:
@@ -167,6 +174,14 @@ def give_back() -> None:
     """
     if is_sparing() and (trim := _trim()) is not None:
         trim(0)
+
+
+def _map_from(size: int) -> None:
+    """Let glibc map blocks from this size on, so that they go back to the system when they are free."""
+    try:
+        ctypes.CDLL(None).mallopt(MMAP_THRESHOLD, size)
+    except (AttributeError, OSError, TypeError):  # another C library
+        return
 
 
 @lru_cache(maxsize=1)
