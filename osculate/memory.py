@@ -23,7 +23,7 @@ NEGLIGIBLE = 2**20
 SHARE = 0.25
 #: Share of an amount that is asked for which temporaries may take as they are counted: the rest is for results, copies
 #: inside operations, and what the allocator keeps.
-TEMPORARY = 0.3
+TEMPORARY = 0.35
 #: Folder of the control groups, and names of limit and use in the first version of them.
 CGROUPS, V1 = Path("/sys/fs/cgroup"), ("memory.limit_in_bytes", "memory.usage_in_bytes")
 #: Folder of what the system reports of this process, and bytes of a page in it.
@@ -44,7 +44,7 @@ def budget(memory: str | int | None, device: torch.device, wanted: int = 0) -> i
         ValueError: ``memory`` is not a positive amount.
 
     >>> budget("2GB", torch.device("cpu"))
-    600000000
+    700000000
     """
     if memory is None:
         share = int(SHARE * _lately_free(device, int(time.monotonic())))
