@@ -84,9 +84,7 @@ class Group:
         """The rows of all processes, one process after another."""
         if self.alone:
             return tensor
-        parts = [torch.empty(0)] * self.size
-        parts = [part.to(tensor) for part in self.gather(tensor.detach().cpu())]
-        return torch.cat(parts)
+        return torch.cat([part.to(tensor) for part in self.gather(tensor.detach().cpu())])
 
     @contextmanager
     def together(self) -> Iterator[None]:

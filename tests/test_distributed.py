@@ -212,14 +212,16 @@ def test_a_process_that_dies_is_named_by_the_others() -> None:
         assert "Start the job again" in found[0]
 
 
-def interrupted(rank: int, size: int, path: str, structure: str, after: int | None) -> dict[str, Tensor] | None:
+def interrupted(
+    rank: int, size: int, path: str, structure: str, after: int | None, seldom: int = 1
+) -> dict[str, Tensor] | None:
     """The state of a fit with a checkpoint, or None after it was interrupted in the second half of its passes."""
     model, p, x, y = problem("categorical", torch.double)
     data: Any = [batch for group in share(rank, size, x, y) for batch in zip(*(t.split(2) for t in group), strict=True)]
     data = data if after is None else Breaks(data, after, osc.structures.REGISTRY[structure]().passes - 1)
     try:
         q = osc.laplace(
-            model, p, data, structure=structure, prior=1.0, refine=False, checkpoint=path, every=1, distributed="auto"
+            model, p, data, structure=structure, prior=1.0, refine=False, checkpoint=path, every=seldom if rank else 1
         )
     except KeyboardInterrupt:
         return None
@@ -267,6 +269,18 @@ def test_torchrun_shares_the_digits(tmp_path: Path) -> None:
     assert found[0]["data"] == found[1]["data"]
     assert found[1]["effective_parameters"] == pytest.approx(found[0]["effective_parameters"], rel=1e-3)
     assert not list(tmp_path.glob("*/*partial*"))
+
+
+@pytest.mark.slow
+def test_processes_whose_files_are_of_different_passes_go_on_together(group: Processes, tmp_path: Path) -> None:
+    whole, path = interrupted(0, 1, str(tmp_path / "none"), "ekfac", None), str(tmp_path / "fit")
+    assert set(group.run(interrupted, path, "ekfac", 2, 6).values()) == {None}  # others wrote in the first pass alone
+    assert whole is not None
+    for state in group.run(interrupted, path, "ekfac", None).values():
+        assert isinstance(state, dict), state
+        for name, value in whole.items():
+            assert_close(state[name], value, 1e-9)
+    assert not list(tmp_path.iterdir())
 
 
 def test_rows_are_told_apart_and_counted() -> None:

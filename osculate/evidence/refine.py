@@ -48,7 +48,7 @@ from osculate.evidence.variational import (
 )
 from osculate.memory import sparing
 from osculate.posteriors import Gaussian, as_gaussian
-from osculate.posteriors.resumable import Checkpoint, Part, SharedSums, Sums, dependencies, opened, with_state
+from osculate.posteriors.resumable import Checkpoint, Part, Sums, dependencies, opened, with_state
 from osculate.progress import track
 from osculate.registry import choose
 from osculate.schema import flag, require_header, whole
@@ -158,7 +158,9 @@ def refine(
     refinement = Refinement(again, q.temperature)
     if checkpoint is not None and not q.likelihood.quadratic:
         q.structure.structure.require_sums("refine a posterior of")
-    with torch.no_grad(), opened(checkpoint, every, q.processes) as file, sparing(q.memory):
+    if not q.processes.alone:  # interrupted at different steps, processes could not go on together: they refine anew
+        checkpoint = None
+    with torch.no_grad(), opened(checkpoint, every) as file, sparing(q.memory):
         held = Held.of(q, data)
         how = {"trust": trust, "noise": noise, "steps": steps, "tolerance": tolerance}
         progressed = Progress(q, file, {} if file.path is None else _about(q, held, how))
@@ -386,12 +388,7 @@ def _with_covariance(state: PosteriorAtData, file: Checkpoint) -> Gaussian:
     generator = torch.Generator().manual_seed(0)
     passed = q.fit.kind == GGN.name  # as many columns were no question in the fit
     exact = smoothed.spread.shape[2] <= EXACT and (passed or q.fit.plan.outputs <= MANY_COLUMNS)
-    sums: Sums | None = None
-    if file.path is not None and q.processes.alone:
-        sums = Sums(file, "sums", {}, not exact, generator)
-    elif file.path is not None:
-        again = state.held.indexed.__iter__
-        sums = SharedSums(file, "sums", {}, not exact, generator, q.processes, again)
+    sums = None if file.path is None else Sums(file, "sums", {}, not exact, generator)
     averaged = curvature_of(q, smoothed, UNASKED if exact else Fisher(DRAWS, generator), state.held.indexed, sums)
     judged = file.part("judged")
     for halving in range(0 if judged is None else judged.facts["refused"], HALVINGS):

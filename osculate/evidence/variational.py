@@ -183,10 +183,11 @@ class Held:
             ValueError: there are none, or more or fewer than those of the fit, or too many for the memory.
         """
         batches: list[tuple[Inputs, Tensor]] = []
-        for x, y in data_of(q, data):
-            if not batches:
-                require_memory(q, x, y)
-            batches.append((moved(x, q.network.device), y.to(q.network.device)))
+        with q.processes.together():
+            for x, y in data_of(q, data):
+                if not batches:
+                    require_memory(q, x, y)
+                batches.append((moved(x, q.network.device), y.to(q.network.device)))
         require_all(sum(len(y) for _, y in batches), q)
         if not batches:  # in a process without data
             return cls([], rows_for_shapes(q)[1][:0], [])

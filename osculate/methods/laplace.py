@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import chain
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +17,6 @@ from osculate.batches import (
     Data,
     as_batches,
     fingerprint,
-    is_pair,
     number_of_batches,
     shuffles_unseeded,
 )
@@ -52,8 +51,9 @@ from osculate.registry import choose, lookup, made
 from osculate.streams import RowStream, lazily
 from osculate.structures import Diag, Kron, Structure
 
-#: Inputs or outputs of a layer up to which a default gives it Kronecker factors: they are decomposed in a minute.
+#: Inputs or outputs of a layer up to which a default gives it Kronecker factors.
 LARGEST = 4096
+Choice = TypeVar("Choice")
 #: Subsets by name.
 SUBSETS = ("all", "last_layer", "lora")
 
@@ -190,23 +190,23 @@ def laplace(
         first = _first(own, processes)
         network = network_of(model, subset, first[0])
         start = observe(network, likelihood, _of_process(kind, processes), first, memory)
-        size = len(data[1]) if is_pair(data) else len(first[1]) * (number_of_batches(data) or 1)
-        size = max(processes.gather(size))
-        if structure == "auto" and (found := affordable_structure(start)) is not None:
-            matrix = found
-        if curvature == "auto" and not matrix.by_products and (other := affordable_kind(start, size)) is not None:
-            kind = other
+        size = sum(processes.gather(expected_rows(data, own)))
+        if structure == "auto":
+            matrix = said(affordable_structure(start))
+        if curvature == "auto" and not matrix.by_products:
+            kind = said(affordable_kind(start, size))
             start = replace(start, kind=_of_process(kind, processes))
         if not processes.alone:
             processes.require_same(_dependencies(start, matrix))
-        require_room(start, Diag() if isinstance(subset, Subnetwork) else matrix, memory)
         batches_of_fit: Iterator[tuple[Inputs, Tensor]] = chain([] if own is None else [own], batches)
         if isinstance(subset, Subnetwork):
             processes.require_alone("a Subnetwork is chosen", "name the parameters of its layers")
+            require_room(start, Diag(), memory)
             start = _restricted(start, subset, matrix, data, batches_of_fit, progress)
             batches_of_fit = _tracked(data, progress, f"{matrix.name} curvature of the subnetwork")
+        with processes.together():
             require_room(start, matrix, memory)
-        matrix.require_few(start, size)
+            matrix.require_few(start, size)
         titles = (
             f"{matrix.name} curvature, pass {number} of {matrix.passes}" for number in range(2, matrix.passes + 1)
         )
@@ -225,7 +225,10 @@ def laplace(
         studied = (likelihood.quadratic or (likelihood.saturates and prior.independent)) and isinstance(kind, GGN)
         if refine is True or (refine and studied and not getattr(model, "mean_is_network", False)):
             q = _refined(q, by_evidence, refine is True, progress, file)
-        return q if validation is None else tune(q, validation, progress=progress)
+        if validation is None:
+            return q
+        processes.require_same({"validation data": str(fingerprint(validation))})
+        return tune(q, validation, progress=progress)
 
 
 def kind_named(curvature: str | Kind) -> Kind:
@@ -238,31 +241,40 @@ def structure_named(structure: str | Structure) -> Structure:
     return Kron() if structure == "auto" else made("structure", structure, structures.REGISTRY, Structure)
 
 
-def affordable_structure(start: Observation) -> Structure | None:
-    """The default structure where some layers are too large for Kronecker factors, which is said; else None."""
+def expected_rows(data: Data, first: tuple[Inputs, Tensor] | None) -> int:
+    """The number of data before they are read: that of their batches times the rows of the first one."""
+    return 0 if first is None else len(first[1]) * (number_of_batches(data) or 1)
+
+
+def affordable_structure(start: Observation) -> tuple[Structure, str]:
+    """The structure of a default, and a sentence where some layers are too large for Kronecker factors."""
     matrix = Kron(largest=LARGEST)
     wide = [spec for spec in start.plan.specs if spec.kind in ("outer", "lookup") and not matrix.has_factors(spec)]
     if not wide:
-        return None
-    warnings.warn(
+        return Kron(), ""
+    return matrix, (
         f"{', '.join(spec.names[0] for spec in wide)}: the Kronecker factors of more than {LARGEST:,} inputs or "
-        "outputs take long to decompose, and the diagonal stands for them. structure='kron' insists on factors.",
-        stacklevel=3,
+        "outputs take long to decompose, and the diagonal stands for them. structure='kron' insists on factors."
     )
-    return matrix
 
 
-def affordable_kind(start: Observation, size: int) -> Kind | None:
-    """The Fisher information in place of the exact curvature, where that would take long, which is said; else None."""
+def affordable_kind(start: Observation, size: int) -> tuple[Kind, str]:
+    """The kind of curvature of a default, and a sentence where the exact one would take long."""
     outputs, device = start.plan.outputs, start.network.device
-    if not are_costly(start.kind.expected(outputs), size, start.plan.for_structure(by_factors=True), device):
-        return None
-    warnings.warn(
+    if not are_costly(GGN().expected(outputs), size, start.plan.for_structure(by_factors=True), device):
+        return GGN(), ""
+    return Fisher(generator=torch.Generator().manual_seed(0)), (
         f"curvature='fisher', with one sampled label a datum, in place of {outputs:,} backward passes for each of "
-        f"{size:,} data. curvature='ggn' insists on these.",
-        stacklevel=3,
+        f"{size:,} data. curvature='ggn' insists on these."
     )
-    return Fisher()
+
+
+def said(choice: tuple[Choice, str]) -> Choice:
+    """The choice of a default, after a warning that says it where there is something to say."""
+    chosen, sentence = choice
+    if sentence:
+        warnings.warn(sentence, stacklevel=3)
+    return chosen
 
 
 def _warn_of_order(data: Data) -> None:

@@ -7,22 +7,26 @@ from typing import Any
 from torch import nn
 
 from osculate import structures
-from osculate.batches import Data, as_batches, is_pair, number_of_batches
+from osculate.batches import Data, as_batches
 from osculate.curvature.columns import GGN, Fisher, Kind
 from osculate.curvature.engine import Observation
 from osculate.memory import budget, readable
 from osculate.methods._base import require_network, unwrapped
-from osculate.methods.laplace import affordable_kind, affordable_structure, kind_named, network_of, structure_named
+from osculate.methods.laplace import (
+    affordable_kind,
+    affordable_structure,
+    expected_rows,
+    kind_named,
+    network_of,
+    structure_named,
+)
 from osculate.methods.subnetwork import Subnetwork
 from osculate.posteriors.fit import observe
+from osculate.predictive.predict import FEW, SAMPLES
 from osculate.structures import Structure
 
-#: Units of a product with the curvature: about three forward passes and one backward pass, in units of both.
-PRODUCT = 4 / 3
-#: Units of the squared chain rule, and of a refinement of a posterior with one column for each of ten outputs.
-SQUARED, REFINEMENT = 1.6, 20.0
-#: Draws, and draws where they are the default, of a prediction by functions, and networks of one by samples.
-FUNCTIONS, NETWORKS = 16, 100
+#: Units of a draw of a function: about three forward passes, of which a unit has three.
+DRAW = 1.0
 
 
 @dataclass(frozen=True)
@@ -130,14 +134,12 @@ def plan(
     if isinstance(subset, Subnetwork):
         raise TypeError("osc.plan takes names of parameters as a subset: a Subnetwork is chosen by the fit.")
     first = next(iter(as_batches(data)))
-    size = len(data[1]) if is_pair(data) else len(first[1]) * (number_of_batches(data) or 1)
+    size = expected_rows(data, first)
     start = observe(network_of(model, subset, first[0]), likelihood, kind_named(curvature), first, memory)
-    matrix = structure_named(structure)
-    if structure == "auto":
-        matrix = affordable_structure(start) or matrix
+    matrix, _ = affordable_structure(start) if structure == "auto" else (structure_named(structure), "")
     kind = start.kind
     if curvature == "auto" and not matrix.by_products:
-        kind = affordable_kind(start, size) or kind
+        kind, _ = affordable_kind(start, size)
     chosen = _fit(start, matrix, kind, size)
     others = [_fit(start, made(), k, size) for made in structures.REGISTRY.values() for k in (GGN(), Fisher())]
     found: Mapping[str, Cost] = {cost.name: cost for cost in (*others, chosen)}
@@ -147,13 +149,6 @@ def plan(
 def _fit(start: Observation, structure: Structure, kind: Kind, size: int) -> Cost:
     start, columns = replace(start, kind=kind), kind.expected(start.plan.outputs)
     itemsize, network = start.network.state_dtype.itemsize, start.network
-    vectors = getattr(structure, "rank", 0) + getattr(structure, "oversampling", 0)
-    if structure.by_squares:
-        passes = SQUARED
-    elif structure.by_products:
-        passes = PRODUCT * (vectors or columns)
-    else:
-        passes = structure.passes * (1 + columns) / 3
     refusal = ""
     try:
         structure.require_room(start.plan.specs, network.state_dtype, network.device)
@@ -163,13 +158,13 @@ def _fit(start: Observation, structure: Structure, kind: Kind, size: int) -> Cos
     plan = start.plan.for_structure(structure.by_factors)
     temporaries = min(budget(None, network.device), size * plan.bytes_each(columns, itemsize))
     needed = structure.bytes_needed(start.plan.specs, itemsize) + temporaries
-    return Cost(f"{structure.name}, {kind.name}", passes, int(needed), refusal)
+    return Cost(f"{structure.name}, {kind.name}", structure.units(columns), int(needed), refusal)
 
 
 def _predictions(start: Observation) -> tuple[Cost, ...]:
     outputs = start.plan.outputs
     return (
         Cost("linearised, a column an output", (1 + outputs) / 3, 0),
-        Cost(f"linearised, {FUNCTIONS} functions", FUNCTIONS * PRODUCT, 0),
-        Cost(f"sampled, {NETWORKS} networks", NETWORKS / 3, 0),
+        Cost(f"linearised, {FEW} functions", FEW * DRAW, 0),
+        Cost(f"sampled, {SAMPLES} networks", SAMPLES / 3, 0),
     )

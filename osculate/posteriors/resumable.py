@@ -7,7 +7,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -160,6 +160,11 @@ class Checkpoint(os.PathLike):
         self._parts = {"fit": partial(_same, Part(tensors, facts, mine[0].about))}
 
     @property
+    def finished(self) -> int:
+        """Number of whole passes in the sums of the fit."""
+        return int(self._parts["fit"]().facts.get("finished", 0)) if "fit" in self._parts else 0
+
+    @property
     def has_rows(self) -> bool:
         """True if the sums of the fit are to know their rows, as those of several processes do."""
         return bool(self.others) or ("fit" in self._parts and ROWS in self._parts["fit"]().tensors)
@@ -254,13 +259,16 @@ def opened(checkpoint: str | os.PathLike | None, every: str | int, processes: Gr
         return
     path = None if checkpoint is None else Path(checkpoint)
     with Checkpoint(None if path is None else processes.own(path), every) as file:
-        if path is not None and (others := _others(path, processes)):
+        if path is not None and (others := _others(path, file, processes)):
             file.adopt(others, processes)
         yield file
 
 
-def _others(path: Path, processes: Group) -> list[Path]:
-    """The files of another number of processes, where these have none of their own; the newest whole set.
+def _others(path: Path, file: Checkpoint, processes: Group) -> list[Path]:
+    """The files to go on from in place of one's own.
+
+    These are the newest whole set of another number of processes, where some of these have no file; and those of all
+    these processes, where some were in another pass than the others when they were written.
 
     Raises:
         ValueError: the file of a fit in one process, whose rows are not known.
@@ -271,16 +279,15 @@ def _others(path: Path, processes: Group) -> list[Path]:
             "remove the file to begin anew."
         )
     if all(processes.gather(processes.own(path).exists())):
-        return []
+        alike = len(set(processes.gather(file.finished))) == 1
+        return [] if alike else [replace(processes, rank=rank).own(path) for rank in range(processes.size)]
     found: dict[int, dict[int, Path]] = {}
-    for file in sorted(path.parent.glob(f"{path.stem}.*-of-*{path.suffix}")):
-        if numbers := re.fullmatch(
-            r"(\d+)-of-(\d+)", file.name[len(path.stem) + 1 : len(file.name) - len(path.suffix)]
-        ):
-            found.setdefault(int(numbers[2]), {})[int(numbers[1])] = file
+    for each in path.parent.glob(f"{path.stem}.*-of-*{path.suffix}"):
+        if numbers := re.fullmatch(r"(\d+)-of-(\d+)", each.name.removesuffix(path.suffix)[len(path.stem) + 1 :]):
+            found.setdefault(int(numbers[2]), {})[int(numbers[1])] = each
     whole = [list(files.values()) for size, files in found.items() if len(files) == size != processes.size]
-    newest = max(whole, key=lambda files: max(file.stat().st_mtime for file in files), default=[])
-    return [Path(name) for name in processes.gather([str(file) for file in newest])[0]]
+    newest = max(whole, key=lambda files: max(each.stat().st_mtime for each in files), default=[])
+    return [Path(name) for name in processes.gather([str(each) for each in newest])[0]]
 
 
 class Sums:

@@ -1,7 +1,7 @@
 """The posterior predictive p(y*|x*)."""
 
 import warnings
-from functools import partial
+from functools import partial, reduce
 from typing import Any
 
 import torch
@@ -17,10 +17,12 @@ from osculate.memory import free, require, sparing
 from osculate.posteriors import Ensemble, Gaussian, Mixture, Posterior, Sampled, as_gaussian, as_posterior
 from osculate.posteriors.linearised import (
     all_outputs,
+    deviations,
     drawn_functions,
     interacting_outputs,
     joint_covariance,
     linear_functions,
+    mean_function,
     moments,
     require_room,
     single_outputs,
@@ -62,8 +64,8 @@ def predict(
             covariance of the logits, deterministic; the default for classes), "probit" (the default for Bernoulli),
             "bridge", "mean_field", or an object of ``osc.predictive.link``. Real-valued targets need none.
             "functions" integrates over ``samples`` draws of the linearised function instead, for very many interacting
-            outputs (thousands of classes at many positions): no covariance is built. By default this is the way where a
-            backward pass for each output would take long, which is said.
+            outputs (thousands of classes at many positions): no covariance is built. By default seeded draws are the
+            way where a backward pass for each output would take long, which is said.
         noise: Include observation noise, for real-valued targets.
         joint: "outputs" (the joint over the outputs of each input) or "batch" (the joint over all inputs and outputs),
             for real-valued targets.
@@ -98,13 +100,16 @@ def predict(
     Normal(loc: torch.Size([4, 1]), scale: torch.Size([4, 1]))
     """
     posterior = as_posterior(q)
-    if link is None and via is None and joint is None and _draws_are_cheaper(posterior, x):
-        link, samples = FUNCTIONS, samples or FEW
+    by_draws = link is None and via is None and joint is None and _draws_are_cheaper(posterior, x)
+    if by_draws:
+        samples, generator = samples or FEW, generator or torch.Generator().manual_seed(0)
         warnings.warn(
-            f"predicted with {samples} draws of the function (link={FUNCTIONS!r}) in place of a backward pass for each "
-            f"of the outputs: take more for smaller Monte Carlo errors, samples=100.",
+            f"predicted with {samples} draws of the function in place of a backward pass for each of the outputs: take "
+            f"more for smaller Monte Carlo errors, samples={SAMPLES}.",
             stacklevel=2,
         )
+        if posterior.likelihood.needs_covariance(choose_link(posterior.likelihood, None)):
+            link = FUNCTIONS
     samples = SAMPLES if samples is None else samples
     require_whole("samples", samples)
     require_generator(generator)
@@ -128,6 +133,9 @@ def predict(
     link = choose_link(likelihood, link)
     if via == "linearised":
         assert isinstance(posterior, Gaussian)  # no other posterior has this way
+        if by_draws:
+            f, variance = _drawn_moments(posterior, x, samples, generator, memory)
+            return likelihood.marginal(f, variance, link, noise=noise)
         with sparing(memory):
             return _linearised(posterior, x, link, noise, joint, memory)
     if isinstance(posterior, Sampled) and via != "mode":
@@ -151,6 +159,16 @@ def _draws_are_cheaper(q: Posterior, x: Inputs) -> bool:
         return False
     with torch.no_grad():
         return q.likelihood.events(q.network(moved(take(x, slice(1)), q.network.device))) > LARGEST
+
+
+def _drawn_moments(
+    q: Gaussian, x: Inputs, samples: int, generator: torch.Generator | None, memory: str | int | None
+) -> tuple[Tensor, Tensor]:
+    """The mean of the function, and the mean squares of draws around it."""
+    squares = (tangents.square().sum(0) for _, tangents in deviations(q, x, samples, generator, memory))
+    variance = reduce(torch.add, squares) / samples
+    f = network_at_mode(q.network, x, memory).to(variance.dtype)
+    return mean_function(q, moved(x, q.network.device), f), variance
 
 
 def _way(posterior: Posterior, x: Any, via: str | None, noise: bool, joint: str | None) -> str:

@@ -411,6 +411,14 @@ class Structure(ABC):
                 f"{do} 'kron', 'diag', 'full' or 'low_rank', or without checkpoint."
             )
 
+    def units(self, columns: int) -> float:
+        """The cost of a fit in forward and backward passes over the data: a column takes half of a backward pass.
+
+        Args:
+            columns: Number of columns of a datum.
+        """
+        return self.passes * (1 + columns) / 3
+
     def bytes_needed(self, specs: tuple[BlockSpec, ...], itemsize: int) -> int:
         """Bytes of the state and of what a posterior factorises of it; by default as for a diagonal."""
         return itemsize * sum(spec.size for spec in specs)

@@ -18,6 +18,9 @@ from osculate.structures._base import Curvature
 from osculate.structures.blocks import DiagonalBlock
 from osculate.structures.diag import Diag
 
+#: Units of a pass whose operations have squared derivatives beside their own, as measured for convolutional networks.
+SQUARED = 1.6
+
 
 @dataclass(frozen=True)
 class ApproxDiag(Diag):
@@ -45,6 +48,10 @@ class ApproxDiag(Diag):
     name: ClassVar[str] = "approx_diag"
     by_squares: ClassVar[bool] = True
     by_products: ClassVar[bool] = True
+
+    def units(self, columns: int) -> float:
+        """One pass, whose operations also have squared derivatives."""
+        return SQUARED
 
     def diagonal(self, observation: Observation) -> Float[Tensor, " P"]:
         """One forward and one backward pass for each part of the batch that fits into the memory."""

@@ -13,6 +13,7 @@ from osculate.curvature.plan import BlockSpec
 from osculate.registry import choose
 from osculate.structures import blocks
 from osculate.structures._base import Curvature, PosteriorPrecision, Structure
+from osculate.structures.low_rank import PRODUCT
 
 #: Eigenvalues of the preconditioner for each additional test vector.
 OVERSAMPLING = 5
@@ -116,6 +117,10 @@ class MatrixFree(Structure):
         for field in ("tolerance", "max_products", "probes", "rank"):
             if (value := getattr(self, field)) is not None and not value > 0:
                 raise ValueError(f"MatrixFree needs a positive {field}, got {value}.")
+
+    def units(self, columns: int) -> float:
+        """A product with each test vector of the preconditioner."""
+        return PRODUCT * (self.rank + self.rank // OVERSAMPLING)
 
     def bytes_needed(self, specs: tuple[BlockSpec, ...], itemsize: int) -> int:
         """Test vectors, their products and eigenvectors."""

@@ -63,8 +63,11 @@ def test_the_record_has_no_failure_and_every_mistake_was_noticed() -> None:
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_every_mistake_can_be_seeded(mutant: Mutant) -> None:
+    function = mutant.function()
+    own = function.__code__
     with mutant.seeded():
-        pass
+        assert function.__code__ != own
+    assert function.__code__ is own
 
 
 @pytest.mark.slow
