@@ -18,7 +18,7 @@ _INSTEAD = (
     "osc.predict and osc.functional_variance need none with a structure that is built from layers ('full', 'block', "
     "'kron', 'diag')"
 )
-#: Axes of outputs that are images: through convolutions forward mode is two to three times as fast.
+#: Axes of outputs that are images: through convolutions forward mode is the fastest way.
 IMAGES = (4, 5)
 
 
