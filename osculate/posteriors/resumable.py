@@ -7,7 +7,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -265,29 +265,34 @@ def opened(checkpoint: str | os.PathLike | None, every: str | int, processes: Gr
 
 
 def _others(path: Path, file: Checkpoint, processes: Group) -> list[Path]:
-    """The files to go on from in place of one's own.
+    """The files to go on from in place of one's own: of another number of processes, or of another pass.
 
-    These are the newest whole set of another number of processes, where some of these have no file; and those of all
-    these processes, where some were in another pass than the others when they were written.
+    A set of files serves without those of processes that had nothing to write, such as one without data: rows that are
+    in no sums are summed anew. A whole set comes first, that of these processes before others, then the newest.
 
     Raises:
         ValueError: the file of a fit in one process, whose rows are not known.
     """
-    if not processes.alone and path.exists():
+    if path.exists():
+        if processes.alone:
+            return []
         raise ValueError(
             f"the fit in {str(path)!r} was begun in one process, and these are {processes.size}: go on in one, or "
             "remove the file to begin anew."
         )
-    if all(processes.gather(processes.own(path).exists())):
-        alike = len(set(processes.gather(file.finished))) == 1
-        return [] if alike else [replace(processes, rank=rank).own(path) for rank in range(processes.size)]
-    found: dict[int, dict[int, Path]] = {}
+    found: dict[int, list[Path]] = {}
     for each in path.parent.glob(f"{path.stem}.*-of-*{path.suffix}"):
-        if numbers := re.fullmatch(r"(\d+)-of-(\d+)", each.name.removesuffix(path.suffix)[len(path.stem) + 1 :]):
-            found.setdefault(int(numbers[2]), {})[int(numbers[1])] = each
-    whole = [list(files.values()) for size, files in found.items() if len(files) == size != processes.size]
-    newest = max(whole, key=lambda files: max(each.stat().st_mtime for each in files), default=[])
-    return [Path(name) for name in processes.gather([str(each) for each in newest])[0]]
+        if numbers := re.fullmatch(r"\d+-of-(\d+)", each.name.removesuffix(path.suffix)[len(path.stem) + 1 :]):
+            found.setdefault(int(numbers[1]), []).append(each)
+
+    def rank(size: int) -> tuple[bool, bool, float]:
+        whole = len(found[size]) == size
+        return whole, whole and size == processes.size, max(each.stat().st_mtime for each in found[size])
+
+    size = max(found, key=rank, default=processes.size)
+    alike = len(set(processes.gather(file.finished))) == 1
+    serves = size == processes.size and alike  # each goes on from its own
+    return [Path(name) for name in processes.gather([] if serves else [str(each) for each in found.get(size, [])])[0]]
 
 
 class Sums:
