@@ -26,7 +26,7 @@ check: test ## what CI runs: the tests, format, lint, types, demo, then doctests
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && $(BIN)/osculate demo --output "$$folder/run" --progress false
-	@$(PYTEST) --doctest-modules osculate experiments tests -m slow
+	@$(PYTEST) --doctest-modules osculate experiments tests -m "slow and not release"
 
 check-slow: $(VENV)/.dev ## what takes longer still; run it before a release
 	@$(PYTEST) -m release -p tests.recording --record tests/release.json
