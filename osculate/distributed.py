@@ -68,7 +68,7 @@ class Group:
         return result
 
     def _sum(self, tensor: Tensor) -> None:
-        with self._meeting():
+        with self.meeting():
             dist.all_reduce(tensor)
 
     def gather(self, value: Any) -> list[Any]:
@@ -76,7 +76,7 @@ class Group:
         if self.alone:
             return [value]
         found: list[Any] = [None] * self.size
-        with self._meeting():
+        with self.meeting():
             dist.all_gather_object(found, value)
         return found
 
@@ -85,6 +85,15 @@ class Group:
         if self.alone:
             return tensor
         return torch.cat([part.to(tensor) for part in self.gather(tensor.detach().cpu())])
+
+    def send(self, tensors: Iterable[Tensor], sender: int) -> None:
+        """Set tensors, in place, to those of one process in all others."""
+        for tensor in () if self.alone else tensors:
+            sent = tensor.contiguous()
+            with self.meeting():
+                dist.broadcast(sent, sender)
+            if self.rank != sender and sent is not tensor:
+                tensor.copy_(sent)
 
     @contextmanager
     def together(self) -> Iterator[None]:
@@ -145,7 +154,7 @@ class Group:
             )
 
     @contextmanager
-    def _meeting(self) -> Iterator[None]:
+    def meeting(self) -> Iterator[None]:
         """Name the processes that are missing where a sum fails."""
         _show_life(self.rank)
         try:
@@ -207,6 +216,19 @@ def job(timeout: float = 600.0) -> Iterator[Group]:
         yield group("auto")
     finally:
         dist.destroy_process_group()
+
+
+def same_data(size: int, times: int) -> ValueError:
+    """The error of processes that all have the same data."""
+    return ValueError(
+        f"all processes have the same {size:,} data, which would count {times} times: give each process its own share, "
+        "for example with torch.utils.data.DistributedSampler, or use one process with distributed=False."
+    )
+
+
+def of_connection(error: Exception) -> bool:
+    """True for an error of the connections between processes."""
+    return isinstance(error, dist.DistError) or "gloo" in str(error)
 
 
 def _first_line(error: Exception) -> str:

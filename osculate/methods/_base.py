@@ -12,8 +12,10 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from osculate.batches import Data
+from osculate.distributed import Group
 from osculate.inputs import Inputs, drawn_outputs
 from osculate.likelihoods import Likelihood
+from osculate.methods._share import WHOLE, Share
 from osculate.parameters import ParameterSpace, require_unscripted
 from osculate.posteriors import Gaussian, Posterior
 from osculate.tensorfiles import fill
@@ -55,6 +57,7 @@ class Method(nn.Module, ABC):
     Attributes:
         model: Network f_θ; training changes it in place.
         likelihood: p(y|f).
+        share: The share of this process in a step; training sets it where several processes take steps together.
         name: Name in the registry.
         fixed_settings: Names of attributes that must not change when training is resumed.
         usual: Default settings of training.
@@ -75,10 +78,14 @@ class Method(nn.Module, ABC):
         training_temperatures: Default temperatures in training, of classifiers (False) and autoencoders (True), after
             which the temperature is chosen on held-out data; empty for a method without this choice.
         adds_prior_network: True if the networks of the result have a fixed random network added to their outputs.
+        in_parts: True if each of several processes trains a part of the method alone, such as one member of an
+            ensemble, on all data (:meth:`take_part`, :meth:`exchange`).
+        alone: Why one process alone trains the method; empty if several can.
     """
 
     model: nn.Module
     likelihood: Likelihood
+    share: Share = WHOLE
     name: ClassVar[str]
     fixed_settings: ClassVar[tuple[str, ...]] = ()
     usual: ClassVar[Mapping[str, Any]] = {}
@@ -97,6 +104,8 @@ class Method(nn.Module, ABC):
     for_autoencoders: ClassVar[bool] = False
     training_temperatures: ClassVar[Mapping[bool, float]] = {}
     adds_prior_network: ClassVar[bool] = False
+    in_parts: ClassVar[bool] = False
+    alone: ClassVar[str] = ""
 
     @classmethod
     def build(cls, network: MakeNetwork, likelihood: Likelihood, prior: PriorLike = 1.0, **options: Any) -> "Method":
@@ -174,6 +183,13 @@ class Method(nn.Module, ABC):
             data: Training data, as for :meth:`end_epoch`.
         """
 
+    def end_step(self) -> None:
+        """End a step, after that of the optimiser; does nothing by default.
+
+        Several processes average their gradients. A method that updates other state from a batch makes it the same in
+        all of them, by its ``share``, here or in :meth:`loss`.
+        """
+
     def end_epoch(self, epoch: int, epochs: int, data: Iterable[tuple[Inputs, Tensor]]) -> Mapping[str, float]:
         """End an epoch, in training mode; does nothing by default.
 
@@ -195,6 +211,16 @@ class Method(nn.Module, ABC):
         Args:
             data: Training data, as for :meth:`end_epoch`.
         """
+
+    def take_part(self, processes: Group) -> None:
+        """Restrict a method ``in_parts`` to the part of this process, before a run.
+
+        Raises:
+            ValueError: there are more processes than parts.
+        """
+
+    def exchange(self, processes: Group) -> None:
+        """Give all processes the parts of each, after a run."""
 
     @abstractmethod
     def result(self) -> Posterior:
@@ -238,6 +264,7 @@ class FullBatch(Method):
     """
 
     converged: bool | Tensor
+    alone = "takes its steps on all data at once"
     refused = dict.fromkeys(
         ("batch_size", "lr", "optimizer", "schedule", "patience"), "takes its own steps on all data at once"
     )
@@ -303,6 +330,15 @@ def require_network(model: object, likelihood: object) -> None:
         raise TypeError(
             f"likelihood must be an object of osc.likelihoods, got {likelihood!r}: for example "
             "osc.likelihoods.Categorical() for classes, or osc.likelihoods.Gaussian(0.1) for real-valued targets."
+        )
+
+
+def require_parts(parts: int, what: str, processes: Group) -> None:
+    """Raise ValueError if there are more processes than parts of a method."""
+    if processes.size > parts:
+        raise ValueError(
+            f"{parts} {what} are trained by at most {parts} processes, one each, and these are {processes.size}: start "
+            f"fewer processes, or make {processes.size} {what}."
         )
 
 

@@ -15,8 +15,10 @@ from osculate.curvature.columns import GGN, Kind
 from osculate.curvature.engine import Observation
 from osculate.curvature.plan import Plan
 from osculate.curvature.squared import squared_pass
+from osculate.distributed import group
 from osculate.inputs import Inputs, moved, take
 from osculate.likelihoods import Likelihood
+from osculate.methods._share import WHOLE, Share
 from osculate.parameters import Network, ParameterSpace, has_deterministic_layers, trainable
 from osculate.posteriors import Fit, Gaussian
 from osculate.posteriors.fit import first_rows, observe
@@ -83,14 +85,14 @@ class RunningFisher(nn.Module):
         """Add Σ_b F_b of a batch: the sum of exact curvatures, or of squared gradients of single data.
 
         Args:
-            diagonal: The sum over the batch.
+            diagonal: The sum over the batch, or over those of all processes.
             size: B.
         """
         self.values.mul_(self.memory).add_(diagonal, alpha=(1 - self.memory) / size)
         self.count_term()
 
     @torch.no_grad()
-    def add_batch_gradient(self, gradients: Mapping[str, Tensor], size: int) -> None:
+    def add_batch_gradient(self, gradients: Mapping[str, Tensor], size: int, share: Share = WHOLE) -> None:
         """Add B ḡ², where ḡ is the gradient of the mean log likelihood of a batch.
 
         The estimate is unbiased for labels sampled independently from the network, since scores of different data are
@@ -99,8 +101,10 @@ class RunningFisher(nn.Module):
         Args:
             gradients: ḡ, by parameter.
             size: B.
+            share: The share of this process, if ḡ is the gradient of its own batch.
         """
         squares = [g.to(self.values.dtype).square() for g in gradients.values()]
+        share.average_(squares)
         average = self.named
         averages = [average[name] for name in gradients]
         torch._foreach_mul_(averages, self.memory)
@@ -187,12 +191,13 @@ def gaussian_with_curvature(
         network: Network at the mode, in evaluation mode.
         likelihood: p(y|f) of the curvature.
         prior: p(θ).
-        data: Data for the plan of the network and the statistics of the likelihood.
+        data: Data for the plan of the network and the statistics of the likelihood; with several processes, those of
+            each are its share.
         curvature: Function of N and the plan that returns the curvature.
         num_data: N, to which the statistics are scaled; by default the number of data passed.
     """
     statistics: dict[str, Tensor] = {}
-    size, first = 0, None
+    size, first, processes = 0, None, group("auto")
     for x, y in as_batches(data):
         first = first or first_rows(x, y)
         y = y.to(network.device)
@@ -202,11 +207,13 @@ def gaussian_with_curvature(
             statistics[name] = statistics.get(name, torch.zeros_like(value)) + value
         size += len(y)
     assert first is not None
+    statistics = {name: processes.summed(value) for name, value in statistics.items()}
+    size = sum(processes.gather(size))
     total = num_data or size
     statistics = {name: value * (total / size) for name, value in statistics.items()}
     plan = observe(network, likelihood, GGN(), first, None).plan
     fit = Fit(curvature(total, plan), likelihood, statistics, total, plan, network, GGN.name)
-    return Gaussian(fit, likelihood, prior, first_data=first, data=data)
+    return Gaussian(fit, likelihood, prior, first_data=first, data=data).noted(processes=processes)
 
 
 def constant_diagonal(network: Network, values: Float[Tensor, " P"]) -> Callable[[int, Plan], Curvature]:
@@ -290,8 +297,8 @@ class Running(nn.Module, ABC):
             copied.copy_(buffer)
 
     @abstractmethod
-    def add_batch(self, x: Inputs, y: Tensor) -> None:
-        """Add the curvature of a batch at the parameters of the copy."""
+    def add_batch(self, x: Inputs, y: Tensor, share: Share = WHOLE) -> None:
+        """Add the curvature of a batch, or of those of all processes, at the parameters of the copy."""
 
     def _batch(self, x: Inputs, y: Tensor) -> Observation:
         return replace(self._recorded, batch=(moved(x, self.network.device), y.to(self.network.device)))
@@ -327,8 +334,10 @@ class RunningDiagonal(Running):
             network = self.network
             self.fisher = RunningFisher(network.space, self.memory, network.state_dtype, network.device)
 
-    def add_batch(self, x: Inputs, y: Tensor) -> None:
-        self.fisher.add_diagonal(self.structure.diagonal(self._batch(x, y)), len(y))
+    def add_batch(self, x: Inputs, y: Tensor, share: Share = WHOLE) -> None:
+        diagonal = self.structure.diagonal(self._batch(x, y))
+        share.sum_([diagonal])
+        self.fisher.add_diagonal(diagonal, share.size(y))
 
     def shares_pass(self, model: nn.Module) -> bool:
         """Return True if :meth:`run_with_curvature` can be used with a model in its present mode.
@@ -339,7 +348,11 @@ class RunningDiagonal(Running):
         return self.structure.by_squares and full and has_deterministic_layers(model)
 
     def run_with_curvature(
-        self, forward: Callable[[], Tensor], batch: tuple[Inputs, Tensor], theta: Mapping[str, Tensor]
+        self,
+        forward: Callable[[], Tensor],
+        batch: tuple[Inputs, Tensor],
+        theta: Mapping[str, Tensor],
+        share: Share = WHOLE,
     ) -> Tensor:
         """Run a forward pass of training, add its curvature to the average, and return the outputs.
 
@@ -347,10 +360,12 @@ class RunningDiagonal(Running):
             forward: The forward pass, a function of the weights.
             batch: (x, y).
             theta: The weights.
+            share: The share of this process.
         """
         observed = self._batch(*batch)
         diagonal = lambda f: output_diagonal(observed, f) / len(observed.y)  # noqa: E731
         f, squares = squared_pass(forward, theta, diagonal, ordinary_after=True)
+        share.average_(squares.values())
         average = self.fisher.named
         for name, square in squares.items():
             average[name].lerp_(square, 1 - self.memory)
@@ -411,12 +426,14 @@ class RunningBlocks(Running):
             for name, tensor in self._empty(self._recorded.plan).tensors().items():
                 self.register_buffer(_buffer(name), tensor)
 
-    def add_batch(self, x: Inputs, y: Tensor) -> None:
+    def add_batch(self, x: Inputs, y: Tensor, share: Share = WHOLE) -> None:
         fresh = self._empty(self._recorded.plan)
         self.structure.add(fresh, self._batch(x, y))
         fresh.finish()
-        for name, tensor in fresh.tensors().items():
-            self.get_buffer(_buffer(name)).mul_(self.memory).add_(tensor, alpha=(1 - self.memory) / len(y))
+        sums = fresh.tensors()
+        share.sum_(sums.values())
+        for name, tensor in sums.items():
+            self.get_buffer(_buffer(name)).mul_(self.memory).add_(tensor, alpha=(1 - self.memory) / share.size(y))
         self.weight.mul_(self.memory).add_(1 - self.memory)
         self.clear_cache()
 

@@ -8,9 +8,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from osculate.distributed import Group
 from osculate.inputs import Inputs
 from osculate.likelihoods import Likelihood
-from osculate.methods._base import MakeNetwork, Method, Option, PriorLike
+from osculate.methods._base import MakeNetwork, Method, Option, PriorLike, require_parts
 from osculate.methods.map import MAP
 from osculate.parameters import undisturbed
 from osculate.posteriors import Ensemble
@@ -24,7 +25,8 @@ class DeepEnsemble(Method):
     r"""M networks, each trained to its own mode: q(θ) = (1/M) Σ_m δ(θ − θ_m). [lakshminarayanan2017]
 
     The loss is the sum of the members' negative log joints per datum (see :class:`osculate.methods.MAP`), so that the
-    members are trained independently. All see the same batches and differ only in their initial weights.
+    members are trained independently. All see the same batches and differ only in their initial weights. Each of
+    several processes trains some of the members on all data, and gets the others at the end.
 
     Args:
         models: The networks, of one architecture and with separate weights; training changes them in place.
@@ -49,6 +51,7 @@ class DeepEnsemble(Method):
     has_plain_steps = True
     options = {"members": Option(int, "number of networks, with initial weights by seed, seed + 1, …", MEMBERS)}
     network_name = "first member"
+    in_parts = True
 
     @classmethod
     def build(
@@ -65,6 +68,7 @@ class DeepEnsemble(Method):
     def __init__(self, models: Iterable[nn.Module], likelihood: Likelihood, prior: PriorLike = 1.0) -> None:
         super().__init__()
         self._members = tuple(MAP(model, likelihood, prior) for model in listed(models, type(self).__name__))
+        self._own = self._members
         self._networks = [member.model for member in self._members]
         require_members(self._networks)
         owner: dict[int, int] = {}
@@ -84,12 +88,23 @@ class DeepEnsemble(Method):
 
     def loss(self, x: Inputs, y: Tensor, num_data: int) -> Float[Tensor, ""]:
         """The sum over members of -(1/B) Σ log p(y|f_m) - (1/N) log p(θ_m), in nats."""
-        return torch.stack([member.loss(x, y, num_data) for member in self._members]).sum()
+        return torch.stack([member.loss(x, y, num_data) for member in self._own]).sum()
 
     def log_prob(self, x: Inputs, y: Tensor) -> Float[Tensor, " B"]:
-        """log (1/M) Σ_m p(y|f_m(x)) of each datum."""
-        each = torch.stack([member.log_prob(x, y) for member in self._members])
+        """log (1/M) Σ_m p(y|f_m(x)) of each datum; the M members of this process."""
+        each = torch.stack([member.log_prob(x, y) for member in self._own])
         return each.logsumexp(0) - log(len(each))
+
+    def take_part(self, processes: Group) -> None:
+        """Train every n-th member only, where there are n processes."""
+        require_parts(len(self._members), "members", processes)
+        self._own = self._members[processes.rank :: processes.size]
+
+    def exchange(self, processes: Group) -> None:
+        """Set the members that other processes have trained."""
+        self._own = self._members
+        for number, network in enumerate(self._networks):
+            processes.send(network.state_dict().values(), number % processes.size)
 
     def result(self) -> Ensemble:
         """The ensemble of the present members, in evaluation mode."""

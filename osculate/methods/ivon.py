@@ -220,8 +220,9 @@ class IVON(MeanFieldMethod):
     def loss(self, x: Inputs, y: Tensor, num_data: int) -> Float[Tensor, ""]:
         """The mean NLL of one batch at sampled weights, in nats; the step adds the other terms of the bound."""
         self.store_size(y, num_data)
-        self._size = len(y)
-        with torch.no_grad():
+        self._size = self.share.size(y)
+        # the same weights in all processes: ĥ is the product of the noise and of the gradient over all of their data
+        with torch.no_grad(), self.share.same_draws(int(self.steps)):
             room = self._noise if len(self._noise) else None
             noise = white((self.space.size,), self.delta.dtype, self.delta.device, room)
             self._noise = noise.mul_(self.deviations())

@@ -127,14 +127,15 @@ class L2M(MAP):
         Raises:
             ValueError: the batch is the whole data set.
         """
-        if int(self.batch_size) < len(y):
+        size = self.share.size(y)
+        if int(self.batch_size) < size:
             self.num_data.fill_(num_data)
-            self.batch_size.fill_(len(y))
+            self.batch_size.fill_(size)
             if self.scaling == "corrected":
-                Sampling(num_data, len(y)).require_noise()
+                Sampling(num_data, size).require_noise()
         if self._optimizer is not None:
             memory = memory_of(self._optimizer.param_groups[0])
-            self.noise.mul_(memory).add_((1 - memory) * Sampling(num_data, len(y)).noise(len(y)))
+            self.noise.mul_(memory).add_((1 - memory) * Sampling(num_data, size).noise(size))
             self.steps.add_(1)
         return super().loss(x, y, num_data)
 

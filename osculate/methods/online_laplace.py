@@ -229,7 +229,7 @@ class OnlineLaplace(Fitted):
         self.running.record(x, y)
         if not self.steps:  # the average needs an initial value
             self.running.load_parameters(self.model)
-            self.running.add_batch(x, y)
+            self.running.add_batch(x, y, self.share)
         mean = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
         f = self._outputs(x, y, mean)
         likelihood = self.likelihood
@@ -241,6 +241,7 @@ class OnlineLaplace(Fitted):
                 balances = [self._given.noise_balance(self._given.statistics(each, y)) for each in f.detach()]
                 error = torch.stack([error / count for count, error in balances]).mean()
                 latest = torch.stack([error, torch.ones_like(error)]).to(self.error)
+                self.share.average_([latest])
                 self.error.lerp_(latest, 1 - self.settings.memory)
                 self.noise.copy_((self.error[0] / self.error[1]).sqrt())
             self.steps.add_(1)
@@ -288,14 +289,21 @@ class OnlineLaplace(Fitted):
             if single and isinstance(self.running, RunningDiagonal) and self.running.shares_pass(self.model):
                 self.running.clear_cache()  # the deviations will change: free their memory for the pass
                 drawn = around(noise.pop())
-                return self.running.run_with_curvature(lambda: at(drawn), (x, y), drawn).unsqueeze(0)
+                return self.running.run_with_curvature(lambda: at(drawn), (x, y), drawn, self.share).unsqueeze(0)
             self.running.load_parameters(
                 self.model, self._space.unflatten(noise[0]) if self.settings.at == "sample" else None
             )
-            self.running.add_batch(x, y)
+            self.running.add_batch(x, y, self.share)
         if len(noise) == 1:
             return at(around(noise[0])).unsqueeze(0)
         return vmap(lambda offset: at(around(offset)), randomness="different")(torch.stack(noise))
+
+    def end_step(self) -> None:
+        """Average the curvature that each process has estimated from its gradient."""
+        if self.settings.source == "gradient" and not self.share.processes.alone:
+            assert isinstance(self.running, RunningDiagonal)
+            self.share.average_([self.running.fisher.values])
+            self.running.clear_cache()
 
     def end_epoch(self, epoch: int, epochs: int, data: Iterable[tuple[Inputs, Tensor]]) -> Mapping[str, float]:
         """Update the prior if it is learned; the row has the standard deviation of the weights."""

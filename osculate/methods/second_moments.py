@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -10,7 +10,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
 
-from osculate.batches import Data, as_batches, is_pair, shuffled
+from osculate.batches import Data, Fixed, as_batches, is_pair, shuffled
+from osculate.distributed import group
 from osculate.evidence import maximise_evidence
 from osculate.inputs import Inputs, count
 from osculate.likelihoods import Likelihood
@@ -328,9 +329,22 @@ class BatchGradients:
         C is the variance of the gradients of single data, w C that of a batch mean, and V C that of ḡ, the mean over
         passes of which all but the last are complete.
 
+        Several processes sum over the data of each.
+
         Raises:
             ValueError: there are fewer than two different batches.
         """
+        if not (processes := group("auto")).alone:
+            with processes.together():
+                size = max(1, self.sampling.batch_size // processes.size)
+                each = Fixed(self.data, size).num_data
+                values = replace(self, sampling=Sampling(each, size))._of_own(steps)
+            total = sum(processes.gather(each))
+            return processes.summed(values) * (self.sampling.num_data / total)
+        return self._of_own(steps)
+
+    def _of_own(self, steps: int) -> Float[Tensor, " P"]:
+        """:meth:`fisher` from the data of this process."""
         number, size, passes = self.sampling.num_data, self.sampling.batch_size, [0]
         total = squares = torch.zeros(())
         for _, (index, g) in zip(range(steps), self, strict=False):
@@ -353,7 +367,7 @@ class BatchGradients:
         """Warn if Σ_i l_i² from the state of an optimiser disagrees with the gradients at the present weights."""
         try:
             present = self.fisher(COMPARED)
-        except ValueError:  # too few data were passed
+        except (ValueError, ConnectionError):  # too few data were passed
             return
         ratio = float(fisher.double().sum() / present.sum().clamp(min=torch.finfo(torch.double).tiny))
         if not 1 / FACTOR <= ratio <= FACTOR:

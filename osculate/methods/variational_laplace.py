@@ -249,7 +249,7 @@ class VariationalLaplace(MeanFieldMethod):
         if self.sigma == "learned":
             variance = (2 * self.log_deviation).exp()
         else:
-            self.running.add_batch_gradient({name: g.detach() for name, g in named.items()}, size)
+            self.running.add_batch_gradient({name: g.detach() for name, g in named.items()}, size, self.share)
             variance = self._training_deviations().square()
         parts = self.space.unflatten(variance)
         return 0.5 * size * torch.stack([(parts[name].to(g) * g.square()).sum() for name, g in named.items()]).sum()

@@ -74,7 +74,7 @@ class VOGN(IVON):
         self._record(x, y)
         with undisturbed(self.model):
             self.examples.load_parameters(self.model, self.space.unflatten(self._noise))
-            self.examples.add_batch(x, y)
+            self.examples.add_batch(x, y, self.share)
 
     def add_gradient(self, gradients: Mapping[str, Tensor]) -> None:
         """Do nothing: :meth:`add_batch` has updated the curvature."""

@@ -10,7 +10,7 @@ from osculate.batches import require_finite
 from osculate.curvature.columns import Hessian, Kind
 from osculate.curvature.engine import Observation
 from osculate.curvature.plan import Plan, make_plan
-from osculate.distributed import ALONE, Group
+from osculate.distributed import ALONE, Group, same_data
 from osculate.inputs import Inputs, apply, count, moved, take
 from osculate.likelihoods import Likelihood
 from osculate.memory import TEMPORARY, budget, free
@@ -206,10 +206,7 @@ def _joined(
     each = group.gather(({name: value.detach().cpu() for name, value in statistics.items()}, size))
     (first, n), *others = [sums for sums in each if sums[1]]
     if others and all(m == n and all(map(torch.equal, first.values(), own.values())) for own, m in others):
-        raise ValueError(
-            f"all processes have the same {n:,} data, which would count {len(others) + 1} times: give each process its "
-            "own share, for example with torch.utils.data.DistributedSampler, or fit with distributed=False."
-        )
+        raise same_data(n, len(others) + 1)
     total = {name: sum((own[name] for own, _ in others), value) for name, value in first.items()}
     return {name: value.to(device) for name, value in total.items()}, n + sum(m for _, m in others)
 

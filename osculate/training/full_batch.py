@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from osculate.batches import Data, Fixed, fingerprint
+from osculate.distributed import ALONE, Group
 from osculate.inputs import moved
 from osculate.methods._base import FullBatch
 from osculate.progress import track
@@ -35,8 +36,9 @@ def fit(
     resume: bool,
     device: str,
     progress: bool,
+    part: Group = ALONE,
 ) -> History:
-    """Run the steps and return the history; see :func:`osculate.training.train`."""
+    """Run the steps and return the history; see :func:`osculate.training.train`, and the loop for ``part``."""
     usual = Settings()
     if changed := [each for each in method.refused if getattr(settings, each) != getattr(usual, each)]:
         words = "has no effect. Leave it" if len(changed) == 1 else "have no effect. Leave them"
@@ -45,7 +47,7 @@ def fit(
             "number of steps."
         )
     held_out = None if validation is None else Fixed(validation, settings.batch_size)
-    state = None if folder is None else folder / CHECKPOINT
+    state = None if folder is None else part.own(folder / CHECKPOINT)
     due = 0.0
     run_identity, device_before = identity(method), method.device
     try:
@@ -59,7 +61,7 @@ def fit(
                     f"the checkpoint in {folder} was made with {name}={found['about'].get(name)}, and this run has "
                     f"{name}={value}. Resume with the same settings and data, or use another folder."
                 )
-        require_same_data(found.get("data", {}), data, folder)
+        require_same_data(found.get("data", {}), fingerprint(data), folder)
         history: History = found["history"] if found else []
         header = {"history": history, "about": about, "identity": run_identity, "data": fingerprint(data)}
         for epoch in track(range(len(history) + 1, settings.epochs + 1), "training", settings.epochs, progress):
@@ -76,7 +78,8 @@ def fit(
             began = time.perf_counter()
             if state is not None and (began >= due or epoch == settings.epochs or bool(method.converged)):
                 write_tensors(state, method.checkpoint(), HEADER, header)
-                write_log(state.parent, history)
+                if part.rank == 0:
+                    write_log(state.parent, history)
                 ended = time.perf_counter()
                 due = ended + PAUSE * (ended - began)
     finally:

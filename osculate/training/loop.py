@@ -1,6 +1,7 @@
 """The Lightning module that trains any method, and the function that runs it without side effects."""
 
 import logging
+import math
 import textwrap
 import time
 import warnings
@@ -18,15 +19,18 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.utils.checkpoint import CheckpointError
 
-from osculate.batches import Data, Fixed, as_batches, fingerprint, shuffled
+from osculate.batches import Data, Fixed, as_batches, fingerprint, rows_digest, shuffled
 from osculate.curvature.columns import RECOMPUTES
-from osculate.inputs import Inputs
+from osculate.distributed import ALONE, Group, of_connection, same_data
+from osculate.inputs import Inputs, tensors
 from osculate.methods._base import Method, has_labels, require_labels
+from osculate.methods._share import WHOLE, Share
 from osculate.parameters import undisturbed
 from osculate.randomness import preserved, seed_default
 from osculate.settings import described
 from osculate.training.checkpoints import Checkpoints
 from osculate.training.convergence import FALL, chosen_rate, fall, least_nll
+from osculate.training.processes import Piece, Started, Together, WeightedDDP, average_statistics, leaves_out_parameters
 from osculate.training.runs import identity, require_same_data, same_run, write_log
 from osculate.training.settings import AUTO, OPTIMIZERS, PRECISIONS, Settings
 
@@ -39,13 +43,22 @@ class Epochs:
     A pass is a function of (seed, epoch) alone: it seeds torch's generator, draws its order, and yields checked
     batches. A resumed run therefore sees the same batches and dropout masks as an uninterrupted one. A user's loader
     keeps its own order; if it shuffles without its own generator, the order follows from the same seed.
+
+    With several processes each passes over its own data with random numbers of its own; ``num_data`` is N of all, and
+    ``num_batches`` the largest number of a process.
     """
 
-    def __init__(self, data: Data, batch_size: int, seed: int) -> None:
-        self.in_order = Fixed(data, batch_size)
-        self.num_data, self.num_batches = self.in_order.num_data, self.in_order.num_batches
-        self.epoch = 0
+    def __init__(self, data: Data, batch_size: int, seed: int, processes: Group = ALONE) -> None:
+        with processes.together():
+            self.in_order = Fixed(data, batch_size)
+            first = "" if processes.alone else rows_digest(*tensors(next(iter(self.in_order))[0]).values())
+        if not processes.alone and len(set(processes.gather(first))) == 1:
+            raise same_data(self.in_order.num_data, processes.size)
+        sizes = processes.gather((self.in_order.num_data, self.in_order.num_batches))
+        self.num_data, self.num_batches = sum(size for size, _ in sizes), max(batches for _, batches in sizes)
+        self.epoch, self.processes = 0, processes
         self._data, self._batch_size, self._seed = data, batch_size, seed
+        self._own = () if processes.alone else (processes.rank,)
 
     def __len__(self) -> int:
         return self.num_batches
@@ -53,9 +66,17 @@ class Epochs:
     def __iter__(self) -> Iterator[tuple[Inputs, Tensor]]:
         # Lightning asks for the first iterator before the epoch has begun, and for the first batch after: a generator
         # reads the counter only then. The caller has saved torch's random state (see `fit`).
-        mixed = np.random.SeedSequence([self._seed, self.epoch])  # neighbouring seeds share no stream
-        seed_default(int(mixed.generate_state(1, np.uint64)[0] >> 1))
+        seed_default(self._mixed(*self._own))
         yield from as_batches(shuffled(self._data, self._batch_size))
+
+    @property
+    def shared_seed(self) -> int:
+        """The seed of random numbers of this epoch that are the same in all processes."""
+        return self._mixed()
+
+    def _mixed(self, *parts: int) -> int:
+        mixed = np.random.SeedSequence([self._seed, self.epoch, *parts])  # neighbouring seeds share no stream
+        return int(mixed.generate_state(1, np.uint64)[0] >> 1)
 
 
 class Loop(pl.LightningModule):
@@ -74,6 +95,9 @@ class Loop(pl.LightningModule):
         super().__init__()
         self.method: Method = method
         self.epochs = epochs
+        self.processes = epochs.processes
+        self.writes = self.processes.rank == 0  # the log
+        self._about_data = _about_data(epochs)
         self.settings = settings
         self.folder = folder
         self.passes = precision
@@ -99,7 +123,8 @@ class Loop(pl.LightningModule):
         if not self.read:
             self.method.before_training(self.epochs.in_order)
             if self.settings.lr == AUTO:
-                self.rate = chosen_rate(self.method, self.epochs, self.settings)
+                rates = self.processes.gather(chosen_rate(self.method, self.epochs, self.settings))
+                self.rate = rates[0]  # by the data of the first process
         self._stop_if_stale()
 
     def on_train_epoch_start(self) -> None:
@@ -114,19 +139,21 @@ class Loop(pl.LightningModule):
         for group in self._groups():
             group["lr"] = self.rate * self.settings.factor(min(done, 1.0)) * group.get("multiplier", 1.0)
 
-    def training_step(self, batch: tuple[Inputs, Tensor], batch_idx: int) -> Tensor:
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         """Return the method's loss on one batch; raise FloatingPointError if it is not finite."""
-        x, y = batch
+        x, y = batch if self.processes.alone else self._shared(batch)
         loss = self.method.loss(x, y, self.epochs.num_data)
-        value = loss.item()
-        if not torch.isfinite(loss.detach()):
+        value, size = loss.item(), self.method.share.size(y)
+        if not self.processes.alone:
+            value = self._joint(value)
+        if not math.isfinite(value):
             raise FloatingPointError(
                 f"the loss is {value} in epoch {self.current_epoch + 1}, batch {batch_idx + 1} of "
                 f"{self.epochs.num_batches}. Lower the learning rate (it is {self.rate:g}), or scale the data."
             )
         self._labelled = self._labelled or has_labels(self.method.likelihood, y)
-        self._loss += value * len(y)
-        self._seen += len(y)
+        self._loss += value * size
+        self._seen += size
         if self.trainer.progress_bar_callback is not None:
             self.log("loss", value, prog_bar=True, logger=False, batch_size=len(y))
         return loss
@@ -136,11 +163,44 @@ class Loop(pl.LightningModule):
 
         Raises:
             ValueError: the network recomputes activations, which uses other parameters than those of the method.
+            ConnectionError: another process has ended.
         """
         try:
             super().backward(loss, *args, **kwargs)
         except CheckpointError as error:
             raise ValueError(RECOMPUTES) from error
+        except RuntimeError as error:
+            if self.processes.alone or not of_connection(error):
+                raise
+            with self.processes.meeting():
+                raise
+
+    def _shared(self, piece: Piece) -> tuple[Inputs, Tensor]:
+        """The batch of this process, after the method has learned its share in the step.
+
+        Raises:
+            ConnectionError: another process could not read its data.
+        """
+        failure, own = (piece, 0) if isinstance(piece, Exception) else (None, piece[2])
+        total, failed = self.processes.summed(torch.tensor([own, failure is not None])).tolist()
+        if failed:
+            with self.processes.together():
+                if failure is not None:
+                    raise failure
+        assert not isinstance(piece, Exception)
+        self.method.share = Share(self.processes, own, total, self.epochs.shared_seed)
+        return piece[0], piece[1]
+
+    def _joint(self, value: float) -> float:
+        """The mean of the loss over the data of all processes."""
+        share = self.method.share
+        return float(self.processes.summed(torch.tensor(value * share.own / share.total, dtype=torch.double)))
+
+    def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
+        """End the step of the method, and with the last one the statistics of normalisation layers."""
+        self.method.end_step()
+        if not self.processes.alone and batch_idx + 1 == self.epochs.num_batches:
+            average_statistics(self.method.model, self.processes)
 
     def validation_step(self, batch: tuple[Inputs, Tensor], batch_idx: int) -> None:
         """Sum the NLL of the held-out data."""
@@ -150,10 +210,14 @@ class Loop(pl.LightningModule):
 
     def on_validation_epoch_end(self) -> None:
         """Show the mean validation NLL."""
+        if not self.processes.alone:  # of all their held-out data, which may be the same
+            sums = torch.tensor([self._nll, self._held_out], dtype=torch.double)
+            self._nll, self._held_out = self.processes.summed(sums).tolist()
         self.log("validation_nll", self._nll / self._held_out, prog_bar=True, logger=False)
 
     def on_train_epoch_end(self) -> None:
         """End the epoch: call the method, extend history and log, keep the best weights, and stop early if due."""
+        self._labelled = any(self.processes.gather(self._labelled))
         require_labels(self._labelled)
         row: dict[str, int | float] = {"epoch": self.current_epoch + 1, "train_loss": self._loss / self._seen}
         if self._held_out:
@@ -172,7 +236,7 @@ class Loop(pl.LightningModule):
                 state = {name: value.detach().clone() for name, value in self.method.state_dict().items()}
                 self.best = {"epoch": row["epoch"], "validation_nll": nll, "state": state}
         self._stop_if_stale()
-        if self.folder is not None:
+        if self.folder is not None and self.writes:
             write_log(self.folder, self.history)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -182,7 +246,7 @@ class Loop(pl.LightningModule):
             "choices": described(self.method.choices()),
             "num_data": self.epochs.num_data,
             "identity": self.identity,
-            "data": fingerprint(self.epochs.in_order.data),
+            "data": self._about_data,
             "history": self.history,
             "best": self.best,
             "rate": self.rate,
@@ -198,7 +262,7 @@ class Loop(pl.LightningModule):
         with same_run(theirs, self.identity, self.folder):
             self._require_same_settings(found)
             self._require_same_parameters(checkpoint["state_dict"])
-        require_same_data(saved.get("data", {}), self.epochs.in_order.data, self.folder)
+        require_same_data(saved.get("data", {}), self._about_data, self.folder)
         self.history, self.best = saved["history"], saved["best"]
         self.rate = saved.get("rate", self.rate)
 
@@ -258,17 +322,41 @@ def fit(
     precision: str,
     rounds: int,
     progress: bool,
+    processes: Group = ALONE,
+    part: Group = ALONE,
 ) -> list[dict[str, int | float]]:
-    """Run the loop and return its history; see :func:`osculate.training.train`."""
-    epochs = Epochs(data, settings.batch_size, settings.seed)
+    """Run the loop and return its history; see :func:`osculate.training.train`.
+
+    Args:
+        method: See there.
+        data: See there.
+        validation: See there.
+        settings: See there.
+        folder: See there.
+        resume: See there.
+        device: See there.
+        precision: See there.
+        rounds: See there.
+        progress: See there.
+        processes: Processes that take each step together.
+        part: Processes each of which trains its own part of the method alone.
+    """
+    epochs = Epochs(data, settings.batch_size, settings.seed, processes)
     held_out = None if validation is None else Fixed(validation, settings.batch_size)
     accelerator, devices = _accelerator(device)
+    strategy: Any = "auto"
+    if not processes.alone:
+        environment, (x, _) = Started(), next(iter(epochs.in_order))
+        leaves_out = any(processes.gather(leaves_out_parameters(method, x)))
+        strategy, devices = WeightedDDP(method, environment, leaves_out), environment.local_size
     loop = Loop(method, epochs, settings, folder, precision, rounds, held_out)
-    checkpoint = folder / CHECKPOINT if resume and folder and (folder / CHECKPOINT).exists() else None
+    loop.writes &= part.rank == 0
+    state = None if folder is None else part.own(folder / CHECKPOINT)
+    checkpoint = state if resume and state is not None and state.exists() else None
     callbacks: list[pl.Callback] = [RichProgressBar()] if progress else []
-    if folder is not None:
+    if folder is not None and state is not None:
         folder.mkdir(parents=True, exist_ok=True)
-        name = Path(CHECKPOINT).stem
+        name = state.name.removesuffix(state.suffix)
         callbacks.append(ModelCheckpoint(folder, name, save_on_train_epoch_end=True, enable_version_counter=False))
     with _contained(method, accelerator):
         method.train()
@@ -276,6 +364,9 @@ def fit(
         trainer = pl.Trainer(
             accelerator=accelerator,
             devices=devices,
+            num_nodes=max(1, processes.size // devices) if isinstance(devices, int) else 1,
+            strategy=strategy,
+            use_distributed_sampler=False,
             max_epochs=settings.epochs * rounds,
             precision=PRECISIONS[precision],
             callbacks=callbacks,
@@ -289,9 +380,11 @@ def fit(
             inference_mode=False,  # inference tensors that a user's module caches would poison later training
         )
         try:
-            trainer.fit(loop, epochs, held_out, ckpt_path=checkpoint, weights_only=True)
+            trainer.fit(
+                loop, epochs if processes.alone else Together(epochs), held_out, ckpt_path=checkpoint, weights_only=True
+            )
         except Exception as error:
-            if checkpoint is None or loop.read:
+            if checkpoint is None or loop.read or isinstance(error, ConnectionError):
                 raise
             raise ValueError(  # in place of Lightning's internal errors
                 f"{checkpoint} is not a checkpoint that can be resumed ({type(error).__name__}: {error}). Remove it to "
@@ -300,6 +393,7 @@ def fit(
         if loop.best is not None:
             method.load_state_dict(loop.best["state"])
         method.after_training(epochs.in_order)
+        method.share = WHOLE
     if (rounds > 1 or settings.lr == AUTO) and settings.patience is None and held_out is not None and loop.falls:
         done = "1 round" if rounds == 1 else f"{rounds} rounds"
         warnings.warn(
@@ -309,6 +403,15 @@ def fit(
             stacklevel=3,
         )
     return loop.history
+
+
+def _about_data(epochs: Epochs) -> dict[str, str]:
+    """The fingerprint of the data; that of several processes depends on their number."""
+    processes = epochs.processes
+    each = processes.gather(fingerprint(epochs.in_order.data))
+    if processes.alone:
+        return each[0]
+    return {f"{name} in {processes.size} processes": str([one.get(name) for one in each]) for name in each[0]}
 
 
 def _accelerator(device: str) -> tuple[str, int | list[int]]:

@@ -8,7 +8,6 @@ from io import StringIO
 from itertools import zip_longest
 from pathlib import Path
 
-from osculate.batches import Data, fingerprint
 from osculate.files import write_text
 from osculate.methods._base import Method
 
@@ -21,18 +20,17 @@ def identity(method: Method) -> dict[str, str]:
     return {"method": type(method).__name__, "network": re.sub(r" at 0x[0-9a-fA-F]+", "", repr(method.model))}
 
 
-def require_same_data(saved: Mapping[str, str], data: Data, folder: Path | None) -> None:
+def require_same_data(saved: Mapping[str, str], mine: Mapping[str, str], folder: Path | None) -> None:
     """Raise ValueError if a checkpoint was made with other data, as far as these can be told apart.
 
     Args:
         saved: Fingerprint of the data of the checkpoint; empty in those of version 0.1.
-        data: Data of this run.
+        mine: Fingerprint of the data of this run.
         folder: Folder of the run.
 
     Raises:
         ValueError: sizes, types, or a few rows differ.
     """
-    mine = fingerprint(data)
     for name in mine:
         if name in saved and saved[name] != mine[name]:
             what = "other values in some rows" if name == "rows" else f"{saved[name]} in place of {mine[name]}"

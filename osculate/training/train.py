@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from osculate import checks, methods, registry
-from osculate.batches import Data
+from osculate.batches import Data, fingerprint
+from osculate.distributed import ALONE, Group, group
 from osculate.training import full_batch
 from osculate.training.full_batch import History
 from osculate.training.settings import AUTO, PRECISIONS, Settings, Training
@@ -24,6 +25,7 @@ def train(
     precision: str = "32",
     rounds: int = 1,
     progress: bool = True,
+    distributed: str | bool = "auto",
     **changes: Any,
 ) -> Training:
     """Train a method: ``train(MAP(model, likelihood), data, epochs=20, lr=1e-3)``.
@@ -60,6 +62,10 @@ def train(
             round (in the second half of the first), its schedule begins again. The weights of the epoch with the
             lowest validation NLL are kept. For real values the fall is that at the best noise scale.
         progress: Show a progress bar.
+        distributed: "auto": where a process group of ``torch.distributed`` is initialised, its processes train
+            together by DDP, each on its share of the data, with gradients averaged over the data of a step; the members
+            of an ensemble and the chains of HMC are shared out, on all data in each process. False for this process
+            alone. ``batch_size`` is that of one process.
         **changes: Fields of `settings` by name.
 
     Returns:
@@ -68,9 +74,11 @@ def train(
     Raises:
         ValueError: the data are empty or not finite, the likelihood ignores all targets, `patience` or `rounds` is
             given without validation data, `rounds` or ``lr="auto"`` is not for this method, there is nothing to train,
-            or the checkpoint belongs to other settings, another method or another network.
+            the checkpoint belongs to other settings, another method or another network, or the method is trained by one
+            process alone.
         TypeError: a setting does not exist, or the data are not (x, y) batches.
         FloatingPointError: the loss is NaN or infinite; the message names epoch and batch.
+        ConnectionError: another process has failed, or does not take part.
 
     >>> import torch
     >>> from osculate.likelihoods import Gaussian
@@ -104,8 +112,13 @@ def train(
     if resume and folder is None:
         raise ValueError("resume=True needs the folder of the run to resume: pass folder=...")
     where = None if folder is None else Path(folder)
+    processes = group(distributed)
+    if not processes.alone:
+        _require_shared(method, data, device, processes)
+    progress = progress and processes.rank == 0
+    part = processes if method.in_parts else ALONE
     if isinstance(method, methods.FullBatch):
-        run: Callable[..., History] = full_batch.fit
+        run: Callable[..., History] = partial(full_batch.fit, part=part)
     else:
         # Lightning takes seconds to import, and most uses of the library never train.
         checks.require_library("lightning", "methods that train in batches")
@@ -113,6 +126,33 @@ def train(
             checks.require_library("rich", "progress bars")
         from osculate.training import loop
 
-        run = partial(loop.fit, precision=precision, rounds=rounds)
-    history = run(method, data, validation, settings, folder=where, resume=resume, device=device, progress=progress)
+        steps = ALONE if method.in_parts else processes
+        run = partial(loop.fit, precision=precision, rounds=rounds, processes=steps, part=part)
+    if not part.alone:
+        method.take_part(part)
+    with part.together():
+        history = run(method, data, validation, settings, folder=where, resume=resume, device=device, progress=progress)
+    if not part.alone:
+        method.exchange(part)
     return Training(method.result(), method.model, history)
+
+
+def _require_shared(method: methods.Method, data: Data, device: str, processes: Group) -> None:
+    """Raise an error unless several processes can train a method together.
+
+    Raises:
+        ValueError: one process alone trains it, each process is to have all data and has not, or all are to use the
+            same device.
+    """
+    if method.alone:
+        raise ValueError(
+            f"{type(method).__name__} {method.alone}, in one process: call osc.train(..., distributed=False) in one of "
+            f"the {processes.size} processes, or train another method."
+        )
+    if ":" in device:
+        raise ValueError(f"device={device!r} is one device for {processes.size} processes: leave the number out.")
+    if method.in_parts and len({str(each) for each in processes.gather(fingerprint(data))}) > 1:
+        raise ValueError(
+            f"each process trains its own part of {type(method).__name__} on all data, and these have different ones: "
+            "pass all data to each."
+        )

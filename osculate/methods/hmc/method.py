@@ -11,9 +11,10 @@ from torch import Tensor, nn
 
 from osculate.batches import Data
 from osculate.checks import require_whole
+from osculate.distributed import Group
 from osculate.inputs import Inputs, floating, moved, take
 from osculate.likelihoods import Likelihood
-from osculate.methods._base import FullBatch, Option, PriorLike, counter, set_parameters
+from osculate.methods._base import FullBatch, Option, PriorLike, counter, require_parts, set_parameters
 from osculate.methods.hmc.potential import NegativeLogJoint
 from osculate.methods.hmc.sampler import NUTS, ChainState, Metric, StepSize, first_step_size, windows
 from osculate.methods.map import MAP, negative_log_joint
@@ -91,6 +92,8 @@ class HMC(FullBatch):
     result_is_mode = False
     hidden_units = (10,)  # thousands of passes over the data
 
+    in_parts, alone = True, ""
+
     converged = False
     count: Tensor
     position: Tensor
@@ -126,10 +129,16 @@ class HMC(FullBatch):
                 "requires_grad=False."
             )
         self.model, self.likelihood, self.prior = model, likelihood, prior.bind(network.space)
-        self.chains, self.warmup, self.acceptance, self.max_depth = chains, warmup, acceptance, max_depth
-        self.seed = 0
+        self.warmup, self.acceptance, self.max_depth = warmup, acceptance, max_depth
+        self.seed, self._process = 0, 0
+        self._store_chains(chains)
+        self._joint: NegativeLogJoint | None = None
+
+    def _store_chains(self, chains: int) -> None:
+        """Make the state of this number of chains."""
+        self.chains, network = chains, Network(self.model, trainable(self.model))
         variance = 1 / self.prior.vector(network.space).detach().double()
-        self.step_size, self.metric = StepSize(acceptance), Metric(variance, chains)
+        self.step_size, self.metric = StepSize(self.acceptance), Metric(variance, chains)
         self.store(  # for a resumed run, in addition to the state of step size and metric
             count=counter(),
             position=variance.new_zeros(chains, len(variance)),
@@ -138,7 +147,22 @@ class HMC(FullBatch):
             draws=torch.zeros(0, chains, len(variance), dtype=network.state_dtype),
             divergences=counter(),  # after warm-up
         )
-        self._joint: NegativeLogJoint | None = None
+
+    def take_part(self, processes: Group) -> None:
+        """Run some of the chains only, with step size and metric of their own."""
+        require_parts(self.chains, "chains", processes)
+        rows = processes.share(self.chains)
+        self._process = processes.rank
+        self._store_chains(rows.stop - rows.start)
+
+    def exchange(self, processes: Group) -> None:
+        """Join the chains of all processes."""
+        for name, axis in (("position", 0), ("potential", 0), ("gradient", 0), ("draws", 1)):
+            own = self.get_buffer(name)
+            own = own[: self.kept] if axis else own
+            self.store(**{name: processes.joined(own.movedim(axis, 0)).movedim(0, axis).contiguous()})
+        self.divergences.fill_(sum(processes.gather(int(self.divergences))))
+        self.chains = len(self.position)
 
     @classmethod
     def defaults(cls, epochs: int, real_valued: bool) -> dict[str, Any]:
@@ -212,7 +236,8 @@ class HMC(FullBatch):
 
     def _generator(self) -> torch.Generator:
         """The generator of the next transition, determined by the seed and the number of the transition."""
-        words = np.random.SeedSequence([self.seed, int(self.count)]).generate_state(1, np.uint64)
+        own = (self._process,) if self._process else ()
+        words = np.random.SeedSequence([self.seed, int(self.count), *own]).generate_state(1, np.uint64)
         return torch.Generator().manual_seed(int(words[0] >> 1))
 
     @property
