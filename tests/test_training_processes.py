@@ -80,6 +80,7 @@ def trained(rank: int, size: int, method: str, uneven: bool) -> dict[str, Tensor
     found = {name: value.detach() for name, value in done.model.state_dict().items()}
     found["loss"] = torch.tensor([row["train_loss"] for row in done.history])
     if isinstance(q, osc.posteriors.Gaussian):
+        q = q.replace(temperature=1.0)
         found |= {"variances": osc.functional_variance(q, x), "N": torch.tensor(q.num_data)}
         found["evidence"] = osc.log_evidence(q)
     elif method == "swag":
