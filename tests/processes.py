@@ -1,11 +1,15 @@
 """Processes of a torch.distributed group that run functions of a test module together."""
 
 import os
+import signal
 import socket
+import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -67,6 +71,18 @@ def _serve(rank: int, size: int, port: int, inbox: Any, outbox: Any) -> None:
             outbox.put((rank, function(rank, size, *args)))
         except Exception:
             outbox.put((rank, traceback.format_exc()))
+
+
+def kill_after(victim: int, file: Path) -> None:
+    """Kill a process, in a while, soon after a file was written."""
+
+    def wait() -> None:
+        while not file.exists():
+            time.sleep(0.05)
+        time.sleep(0.7)
+        os.kill(victim, signal.SIGKILL)
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 @contextmanager

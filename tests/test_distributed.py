@@ -1,12 +1,9 @@
 """Processes that share the data have the posterior of all data, or end with an error that says why."""
 
 import json
-import os
 import shutil
-import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,7 +23,7 @@ from osculate.distributed import Group
 from osculate.posteriors.resumable import among, hashed_rows, opened
 from tests.laws import assert_close
 from tests.posteriors.test_resumable import Breaks
-from tests.processes import TIMEOUT, Processes, processes
+from tests.processes import TIMEOUT, Processes, kill_after, processes
 
 #: The ends of the shares of 37 data, by number of processes: uneven ones, and an empty one.
 CUTS = {1: (0, 37), 2: (0, 23, 37), 4: (0, 11, 11, 30, 37)}
@@ -191,25 +188,37 @@ class Slow(list):
 
     def __iter__(self) -> Iterator[Any]:
         for batch in list.__iter__(self):
-            time.sleep(0.5)
+            time.sleep(0.3)
             yield batch
 
 
-def slow(rank: int, size: int) -> int:
+def slow(rank: int, size: int, path: str) -> dict[str, Tensor]:
     model, p, x, y = problem("categorical", torch.double)
-    return osc.laplace(model, p, Slow(share(rank, size, x, y) * 8), prior=1.0, refine=False).num_data
+    data = [batch for each in share(rank, size, x, y) for batch in zip(*(t.split(2) for t in each), strict=True)]
+    q = osc.laplace(model, p, Slow(data), prior=1.0, refine=False, checkpoint=path, every=1)
+    return q.structure.tensors() | {"evidence": osc.log_evidence(q), "N": torch.tensor(q.num_data)}
 
 
 @pytest.mark.slow
-def test_a_process_that_dies_is_named_by_the_others() -> None:
+def test_a_process_that_dies_is_named_by_the_others_and_the_job_goes_on(tmp_path: Path) -> None:
+    whole, paths = slow(0, 1, str(tmp_path / "none")), [str(tmp_path / name) for name in ("one", "two")]
+    for path in paths:
+        with processes(2) as group:
+            victim, file = group.each[1].pid, Path(f"{path}.1-of-2")
+            assert victim is not None
+            kill_after(victim, file)
+            found = group.run(slow, path, answers=1)
+            assert "process 1 of 2 did not take part" in found[0]
+            assert "Start the job again" in found[0]
+            assert file.exists()
     with processes(2) as group:
-        assert set(group.run(fitted, "").values()) == {37}
-        victim = group.each[1].pid
-        assert victim is not None
-        threading.Timer(1.0, lambda: os.kill(victim, signal.SIGKILL)).start()
-        found = group.run(slow, answers=1)
-        assert "process 1 of 2 did not take part" in found[0]
-        assert "Start the job again" in found[0]
+        states = group.run(slow, paths[1])
+    states[-1] = slow(0, 1, paths[0])
+    for state in states.values():
+        assert isinstance(state, dict), state
+        for name, value in whole.items():
+            assert_close(state[name], value, 1e-9)
+    assert all(path.suffix == ".lock" for path in tmp_path.iterdir())  # of the killed process
 
 
 def interrupted(

@@ -14,7 +14,7 @@ from osculate.methods._share import Share
 from osculate.methods.online_laplace import OnlineUpdates
 from osculate.randomness import seeded
 from tests.laws import assert_close
-from tests.processes import Processes, processes
+from tests.processes import Processes, kill_after, processes
 
 N, BATCH = 24, 4
 
@@ -88,9 +88,10 @@ def trained(rank: int, size: int, method: str, uneven: bool) -> dict[str, Tensor
     return found
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("uneven", [False, True])
-@pytest.mark.parametrize("method", list(METHODS))
+@pytest.mark.parametrize("uneven", [pytest.param(False, marks=pytest.mark.slow), True])
+@pytest.mark.parametrize(
+    "method", [name if name == "map" else pytest.param(name, marks=pytest.mark.slow) for name in METHODS]
+)
 def test_steps_of_two_processes_are_those_of_one(two: Processes, method: str, uneven: bool) -> None:
     expected = trained(0, 1, method, uneven)
     for found in two.run(trained, method, uneven).values():
@@ -185,6 +186,8 @@ def failed(rank: int, size: int, what: str) -> Any:
             data = Late([(x[12:16], y[12:16])] * 3)
         case "loss":
             options |= {"lr": 1e200, "epochs": 5}
+        case "wrapped":
+            method = osc.methods.MAP(nn.parallel.DistributedDataParallel(model), p)
         case "full batch":
             method = osc.methods.LevenbergMarquardt(model, p)
         case "different members":
@@ -229,6 +232,7 @@ class Late(list):
         ("not finite", ["process 1 of 2 failed: ValueError: x of batch 2 holds nan", "x of batch 2 holds nan"]),
         ("late", ["process 1 of 2 failed: OSError: the disk is gone", "OSError: the disk is gone"]),
         ("loss", ["FloatingPointError: the loss is"] * 2),
+        ("wrapped", ["the network is in DistributedDataParallel already"] * 2),
         ("full batch", ["LevenbergMarquardt takes its steps on all data at once, in one process"] * 2),
         ("different members", ["each process trains its own part of DeepEnsemble on all data"] * 2),
         ("few members", ["1 chains are trained by at most 1 processes"] * 2),
@@ -239,6 +243,25 @@ def test_what_cannot_be_trained_together_is_refused_in_all(two: Processes, what:
     found = two.run(failed, what)
     for rank, expected in enumerate(words):
         assert expected in found[rank]
+
+
+def endless(rank: int, size: int, folder: str) -> str:
+    method = osc.methods.MAP(network(), osc.likelihoods.Categorical())
+    try:
+        osc.train(method, batches(rank, size, uneven=False), epochs=10**6, progress=False, folder=folder)
+    except ConnectionError as error:
+        return str(error)
+    return "trained"
+
+
+@pytest.mark.slow
+def test_a_process_that_dies_in_training_is_named(tmp_path: Path) -> None:
+    with processes(2) as group:
+        victim = group.each[1].pid
+        assert victim is not None
+        kill_after(victim, tmp_path / "training.csv")
+        found = group.run(endless, str(tmp_path), answers=1)
+        assert "process 1 of 2 did not take part in a sum" in found[0]
 
 
 def resumed(rank: int, size: int, folder: str, epochs: int, resume: bool) -> dict[str, Tensor]:

@@ -91,10 +91,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
             typed = [*typed[:place], *_with_subject(typed[place:], command)]
         _require_plain_configs(typed)
         chosen = _parser().parse_args(typed)
+        _require_alone(chosen.command)
         require_typed_factory(typed, chosen[chosen.command])
         COMMANDS[chosen.command].call(chosen[chosen.command])
 
     return answered("osculate", dispatch, _normalised(sys.argv[1:] if arguments is None else arguments, COMMANDS))
+
+
+def _require_alone(command: str) -> None:
+    """Raise ValueError if several processes run a command that has nothing to share."""
+    size = int(os.environ.get("WORLD_SIZE", "1"))
+    if size > 1 and command != "fit":
+        raise ValueError(
+            f"osculate {command} runs in one process, and these are {size}: start it without torchrun. osculate fit "
+            "shares its data out, and in Python osc.train does."
+        )
 
 
 def run_alone(command: Command, program: str, arguments: Sequence[str] | None = None) -> int:

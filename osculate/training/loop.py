@@ -163,17 +163,11 @@ class Loop(pl.LightningModule):
 
         Raises:
             ValueError: the network recomputes activations, which uses other parameters than those of the method.
-            ConnectionError: another process has ended.
         """
         try:
             super().backward(loss, *args, **kwargs)
         except CheckpointError as error:
             raise ValueError(RECOMPUTES) from error
-        except RuntimeError as error:
-            if self.processes.alone or not of_connection(error):
-                raise
-            with self.processes.meeting():
-                raise
 
     def _shared(self, piece: Piece) -> tuple[Inputs, Tensor]:
         """The batch of this process, after the method has learned its share in the step.
@@ -384,6 +378,9 @@ def fit(
                 loop, epochs if processes.alone else Together(epochs), held_out, ckpt_path=checkpoint, weights_only=True
             )
         except Exception as error:
+            if of_connection(error):  # in DDP or Lightning
+                with processes.meeting():
+                    raise
             if checkpoint is None or loop.read or isinstance(error, ConnectionError):
                 raise
             raise ValueError(  # in place of Lightning's internal errors
@@ -393,7 +390,6 @@ def fit(
         if loop.best is not None:
             method.load_state_dict(loop.best["state"])
         method.after_training(epochs.in_order)
-        method.share = WHOLE
     if (rounds > 1 or settings.lr == AUTO) and settings.patience is None and held_out is not None and loop.falls:
         done = "1 round" if rounds == 1 else f"{rounds} rounds"
         warnings.warn(
@@ -452,6 +448,7 @@ def _contained(method: Method, accelerator: str) -> Iterator[None]:
             raise KeyboardInterrupt from None
         raise
     finally:
+        method.share = WHOLE
         method.zero_grad(set_to_none=True)
         method.to(device)
         for logger, level in zip(loggers, levels, strict=True):

@@ -5,6 +5,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from torch import nn
+
 from osculate import checks, methods, registry
 from osculate.batches import Data, fingerprint
 from osculate.distributed import ALONE, Group, group
@@ -141,9 +143,14 @@ def _require_shared(method: methods.Method, data: Data, device: str, processes: 
     """Raise an error unless several processes can train a method together.
 
     Raises:
-        ValueError: one process alone trains it, each process is to have all data and has not, or all are to use the
-            same device.
+        ValueError: one process alone trains it, the network is wrapped already, each process is to have all data and
+            has not, or all are to use the same device.
     """
+    if any(isinstance(module, nn.parallel.DistributedDataParallel) for module in method.modules()):
+        raise ValueError(
+            "the network is in DistributedDataParallel already, and training puts it there itself: make the method "
+            "from model.module."
+        )
     if method.alone:
         raise ValueError(
             f"{type(method).__name__} {method.alone}, in one process: call osc.train(..., distributed=False) in one of "

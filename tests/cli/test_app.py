@@ -135,3 +135,11 @@ def test_options_may_be_written_with_dashes_and_switches_alone() -> None:
 
 def test_training_settings_are_options_of_train() -> None:
     assert set(Settings.__dataclass_fields__) <= set(COMMANDS["train"].options)
+
+
+def test_commands_with_nothing_to_share_refuse_several_processes(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert main(["train", "--data", "digits"]) == 2
+    assert "osculate train runs in one process, and these are 2" in capsys.readouterr().err
