@@ -50,7 +50,7 @@ def test_chunks_are_even() -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not STATUS.exists(), reason="the system does not tell the memory of a process")
-@pytest.mark.parametrize("network", ["mlp", "lenet"])
+@pytest.mark.parametrize("network", ["mlp", pytest.param("lenet", marks=pytest.mark.release)])
 def test_a_process_stays_within_its_budget(network: str) -> None:
     """Fits and predictions of one batch of 500, results and freed memory that the allocator keeps included."""
     assert max(_within_budget(rises(network, "50MB", 500))) < 50e6
