@@ -86,14 +86,12 @@ class Group:
             return tensor
         return torch.cat([part.to(tensor) for part in self.gather(tensor.detach().cpu())])
 
-    def send(self, tensors: Iterable[Tensor], sender: int) -> None:
-        """Set tensors, in place, to those of one process in all others."""
-        for tensor in () if self.alone else tensors:
-            sent = tensor.contiguous()
-            with self.meeting():
-                dist.broadcast(sent, sender)
-            if self.rank != sender and sent is not tensor:
-                tensor.copy_(sent)
+    def sent(self, value: Any, sender: int) -> Any:
+        """The value of one process; tensors in it should be on the CPU."""
+        found = [value]
+        with self.meeting():
+            dist.broadcast_object_list(found, sender)
+        return found[0]
 
     @contextmanager
     def together(self) -> Iterator[None]:

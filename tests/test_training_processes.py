@@ -297,3 +297,19 @@ def test_an_interrupted_training_goes_on_with_the_same_or_another_number(two: Pr
     assert len((tmp_path / "half/training.csv").read_text().splitlines()) == 5
     one = resumed(0, 1, str(tmp_path / "half"), 6, True)
     assert one["nll"] < whole[0]["nll"]
+
+
+def alone_in_a_group(rank: int, size: int, method: str) -> Any:
+    """A training in the first process alone, with the data of one."""
+    if rank:
+        return None
+    warnings.simplefilter("ignore")
+    made = METHODS[method](network(), osc.likelihoods.Categorical())
+    q = osc.train(made, problem(), epochs=5, batch_size=8, progress=False, distributed=False).posterior
+    return q.num_data, q.processes.alone
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["l2m", "marginal_likelihood", "ivon", "online diag"])
+def test_one_process_of_a_group_trains_alone(two: Processes, method: str) -> None:
+    assert two.run(alone_in_a_group, method)[0] == (N, True)

@@ -33,12 +33,23 @@ class Command:
         parts: Frozen dataclasses whose fields are the options.
         text: Description of the command and its output; the list of commands shows the first line.
         subject: The option to which a positional argument belongs, if any.
+        shares: True if the processes of torchrun share the work.
     """
 
     run: Callable[..., None]
     parts: tuple[type, ...]
     text: str
     subject: str = ""
+    shares: bool = False
+
+    def require_processes(self, name: str) -> None:
+        """Raise ValueError if several processes run a command, of this name, that has nothing to share."""
+        size = int(os.environ.get("WORLD_SIZE", "1"))
+        if size > 1 and not self.shares:
+            raise ValueError(
+                f"osculate {name} runs in one process, and these are {size}: start it without torchrun. osculate fit "
+                "shares its data out, and in Python osc.train does."
+            )
 
     def call(self, chosen: Namespace) -> None:
         """Run the command with the parsed options."""
@@ -52,7 +63,7 @@ class Command:
 
 
 COMMANDS = {
-    name: Command(module.run, module.PARTS, module.__doc__ or "", getattr(module, "SUBJECT", ""))
+    name: Command(module.run, module.PARTS, module.__doc__ or "", getattr(module, "SUBJECT", ""), module is fit)
     for name, module in {
         "demo": demo,
         "train": train,
@@ -91,21 +102,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             typed = [*typed[:place], *_with_subject(typed[place:], command)]
         _require_plain_configs(typed)
         chosen = _parser().parse_args(typed)
-        _require_alone(chosen.command)
+        COMMANDS[chosen.command].require_processes(chosen.command)
         require_typed_factory(typed, chosen[chosen.command])
         COMMANDS[chosen.command].call(chosen[chosen.command])
 
     return answered("osculate", dispatch, _normalised(sys.argv[1:] if arguments is None else arguments, COMMANDS))
-
-
-def _require_alone(command: str) -> None:
-    """Raise ValueError if several processes run a command that has nothing to share."""
-    size = int(os.environ.get("WORLD_SIZE", "1"))
-    if size > 1 and command != "fit":
-        raise ValueError(
-            f"osculate {command} runs in one process, and these are {size}: start it without torchrun. osculate fit "
-            "shares its data out, and in Python osc.train does."
-        )
 
 
 def run_alone(command: Command, program: str, arguments: Sequence[str] | None = None) -> int:

@@ -113,11 +113,10 @@ def refine(
         tolerance: Distance to the maximum at which the search for a mean ends, relative to that at its start; both are
             measured with the posterior precision. By default 0.3, and 0.01 where ``trust`` is None.
         checkpoint: A file for what the refinement has reached, from which it goes on after an interruption: the same
-            call again, with the same posterior and data, ends with the same bits. It is removed at the end, and not
-            written by several processes. It holds
+            call again, with the same posterior and data, ends with the same bits. It is removed at the end. It holds
             the mean and the curvature after the last step, and of the step under way the function values of the data
             with roots of their covariances (N C² numbers), the search for the mean (about twenty vectors of P numbers)
-            and the sums of the curvature.
+            and the sums of the curvature. Several processes write none.
         every: Interval at which it is written: a time such as "30s" or "5min", or a number of pieces of work (batches
             that were passed, steps of the search).
         progress: Show a progress bar.

@@ -180,7 +180,9 @@ class MeanFieldMethod(Fitted):
             curvature = self.temperature * (self.deviations().square().reciprocal() - self.delta)
             network = Network(self.model, self.names)
             diagonal = constant_diagonal(network, curvature)
-            q = gaussian_with_curvature(network, self.likelihood, self.prior, data, diagonal)
+            q = gaussian_with_curvature(
+                network, self.likelihood, self.prior, data, diagonal, None, self.share.processes
+            )
             self._posterior = q.replace(temperature=self.temperature)
 
 

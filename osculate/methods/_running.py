@@ -15,7 +15,7 @@ from osculate.curvature.columns import GGN, Kind
 from osculate.curvature.engine import Observation
 from osculate.curvature.plan import Plan
 from osculate.curvature.squared import squared_pass
-from osculate.distributed import group
+from osculate.distributed import ALONE, Group
 from osculate.inputs import Inputs, moved, take
 from osculate.likelihoods import Likelihood
 from osculate.methods._share import WHOLE, Share
@@ -184,6 +184,7 @@ def gaussian_with_curvature(
     data: Data,
     curvature: Callable[[int, Plan], Curvature],
     num_data: int | None = None,
+    processes: Group = ALONE,
 ) -> Gaussian:
     """The posterior at the network's parameters with a given curvature.
 
@@ -191,13 +192,13 @@ def gaussian_with_curvature(
         network: Network at the mode, in evaluation mode.
         likelihood: p(y|f) of the curvature.
         prior: p(θ).
-        data: Data for the plan of the network and the statistics of the likelihood; with several processes, those of
-            each are its share.
+        data: Data for the plan of the network and the statistics of the likelihood.
         curvature: Function of N and the plan that returns the curvature.
         num_data: N, to which the statistics are scaled; by default the number of data passed.
+        processes: Processes each of which passes its share of the data.
     """
     statistics: dict[str, Tensor] = {}
-    size, first, processes = 0, None, group("auto")
+    size, first = 0, None
     for x, y in as_batches(data):
         first = first or first_rows(x, y)
         y = y.to(network.device)

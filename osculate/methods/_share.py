@@ -27,6 +27,11 @@ class Share:
     total: int = 1
     seed: int = 0
 
+    @property
+    def distributed(self) -> str | bool:
+        """The argument of that name of :func:`osculate.laplace`, for a fit to the data of these processes."""
+        return False if self.processes.alone else "auto"
+
     def size(self, y: Tensor) -> int:
         """B, the number of data in the batches of all processes, from the targets of this one."""
         return len(y) if self.processes.alone else self.total

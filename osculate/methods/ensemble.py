@@ -104,7 +104,8 @@ class DeepEnsemble(Method):
         """Set the members that other processes have trained."""
         self._own = self._members
         for number, network in enumerate(self._networks):
-            processes.send(network.state_dict().values(), number % processes.size)
+            state = {name: value.cpu() for name, value in network.state_dict().items()}
+            network.load_state_dict(processes.sent(state, number % processes.size))
 
     def result(self) -> Ensemble:
         """The ensemble of the present members, in evaluation mode."""

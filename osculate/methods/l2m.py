@@ -12,6 +12,7 @@ from torch.optim import Optimizer
 
 from osculate.batches import Data, Fixed, as_batches, is_pair
 from osculate.checks import require_positive
+from osculate.distributed import ALONE, group
 from osculate.inputs import Inputs, count, take
 from osculate.likelihoods import Gaussian as GaussianLikelihood, Likelihood
 from osculate.methods._base import TEMPERATURE, PriorLike, counter
@@ -112,6 +113,7 @@ class L2M(MAP):
         self.store(num_data=counter(), batch_size=counter(), steps=counter(), noise=noise)
         self._optimizer: Optimizer | None = None
         self._trained: tuple[SecondMoments, Sampling, Data] | None = None
+        self._processes = ALONE
         self._finish: Callable[[Gaussian], Gaussian] = unchanged
         self._posterior: Gaussian | None = None
 
@@ -145,12 +147,14 @@ class L2M(MAP):
         moments = SecondMoments.of(self.model, self._optimizer)
         sampling = Sampling(int(self.num_data), int(self.batch_size))
         self._trained = moments, sampling, data.data if isinstance(data, Fixed) else data
+        self._processes = self.share.processes
         if self.scaling == "paper":
             given, self.prior = self.prior, printed_prior(self.prior, moments)
             self._make(moments.raw)
             self.prior = given
         elif moments.steps != int(self.steps):  # early stopping has restored earlier weights
             choice: dict[str, Any] = {"curvature": "empirical_fisher", "prior": self.prior, "subset": moments.names}
+            choice["distributed"] = self.share.distributed
             self._posterior = laplace_in_training(self.model, self.likelihood, data, structure="diag", **choice)
         else:
             network = self._network()  # the prior acts through the gradient, as a coupled weight decay does
@@ -185,7 +189,8 @@ class L2M(MAP):
             num_data: N.
             batch_size: M, the number of data in one step of the optimiser, including all accumulated gradients.
             likelihood: p(y|f); the loss was its negative logarithm, averaged over the batch.
-            data: Training data or a part of them, for the statistics of the likelihood and :meth:`refresh`.
+            data: Training data or a part of them, for the statistics of the likelihood and :meth:`refresh`. In a
+                process group of ``torch.distributed``, those of this process.
             prior_precision: Precision of p(θ): a number or an object of ``osc.priors``; "evidence" to maximise the
                 evidence; "validation" to choose it on held-out data; "l2" for N times the coupled weight decay;
                 "adamw" for the equivalent of a decoupled one, N wd (√v̂ + ε) for each weight. Weight decay is not
@@ -223,6 +228,7 @@ class L2M(MAP):
             )
         method = cls(model, likelihood, 1.0, scaling)
         method._trained = moments, batches, data
+        method._processes = group("auto")
         factor = method._nll_over(loss_scale)
         if scaling == "paper":
             method.prior = printed_prior(prior_precision, moments)
@@ -274,7 +280,7 @@ class L2M(MAP):
 
     def _gradients(self, labels: str = "data", generator: torch.Generator | None = None) -> BatchGradients:
         _, sampling, data = self._required
-        return BatchGradients(self._network(), self.likelihood, data, sampling, labels, generator)
+        return BatchGradients(self._network(), self.likelihood, data, sampling, labels, generator, self._processes)
 
     def _make_from_state(self, fisher: Float[Tensor, " P"]) -> None:
         """Make the posterior with F from the optimiser's state; warn if F is noisy or disagrees with these weights."""
@@ -312,5 +318,7 @@ class L2M(MAP):
     def _make(self, fisher: Float[Tensor, " P"]) -> None:
         network, (_, sampling, data) = self._network(), self._required
         curvature = constant_diagonal(network, fisher)
-        q = gaussian_with_curvature(network, self.likelihood, self.prior, data, curvature, sampling.num_data)
+        q = gaussian_with_curvature(
+            network, self.likelihood, self.prior, data, curvature, sampling.num_data, self._processes
+        )
         self._posterior = self._finish(q)

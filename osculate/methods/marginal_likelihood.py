@@ -264,6 +264,7 @@ class MarginalLikelihood(Fitted):
     ) -> Gaussian:
         """The Gaussian at these weights in evaluation mode; the epoch number seeds sampled labels."""
         choice: dict[str, Any] = {"structure": self.structure, "curvature": self.curvature, "prior": prior}
+        choice["distributed"] = self.share.distributed
         with seeded(epoch, self.precision.device):
             return laplace_in_training(
                 model, likelihood, data, self.temperature, subset=trainable(self.model), **choice

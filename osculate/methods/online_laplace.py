@@ -328,9 +328,11 @@ class OnlineLaplace(Fitted):
         names = self._space.names
         choice: dict[str, Any] = {"structure": self.structure, "prior": self.prior, "subset": names}
         if self.settings.recompute:
+            choice["distributed"] = self.share.distributed
             self._posterior = laplace_in_training(self.model, self.likelihood, data, self.temperature, **choice)
         else:
             with undisturbed(self.model):
                 network = Network(self.model.eval(), names)
-                q = gaussian_with_curvature(network, self._given, self.prior, data, self.running.of)
+                curvature, processes = self.running.of, self.share.processes
+                q = gaussian_with_curvature(network, self._given, self.prior, data, curvature, None, processes)
             self._posterior = q.replace(likelihood=self.likelihood, temperature=self.temperature)

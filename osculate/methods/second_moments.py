@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
 
 from osculate.batches import Data, Fixed, as_batches, is_pair, shuffled
-from osculate.distributed import group
+from osculate.distributed import ALONE, Group
 from osculate.evidence import maximise_evidence
 from osculate.inputs import Inputs, count
 from osculate.likelihoods import Likelihood
@@ -276,6 +276,7 @@ class BatchGradients:
         sampling: Batches of the training, which give the size.
         labels: "data", or "drawn" for labels sampled from the network.
         generator: Generator for the order of the data, and the labels.
+        processes: Processes each of which has its share of the data.
     """
 
     network: Network
@@ -284,6 +285,7 @@ class BatchGradients:
     sampling: Sampling
     labels: str = "data"
     generator: torch.Generator | None = None
+    processes: Group = ALONE
 
     def __iter__(self) -> Iterator[tuple[int, Float[Tensor, " P"]]]:
         """Iterate over (number of the pass, gradient) without end; stop if a pass repeats the previous one.
@@ -334,7 +336,7 @@ class BatchGradients:
         Raises:
             ValueError: there are fewer than two different batches.
         """
-        if not (processes := group("auto")).alone:
+        if not (processes := self.processes).alone:
             with processes.together():
                 size = max(1, self.sampling.batch_size // processes.size)
                 each = Fixed(self.data, size).num_data

@@ -261,6 +261,7 @@ class VariationalLaplace(MeanFieldMethod):
             return
         self.warn_of_nothing_learned()
         choice: dict[str, Any] = {"structure": "diag", "prior": self.prior, "subset": self.names}
+        choice["distributed"] = self.share.distributed
         self._posterior = laplace_in_training(self.model, self.likelihood, data, self.temperature, **choice)
 
 

@@ -176,7 +176,7 @@ class Loop(pl.LightningModule):
             ConnectionError: another process could not read its data.
         """
         failure, own = (piece, 0) if isinstance(piece, Exception) else (None, piece[2])
-        total, failed = self.processes.summed(torch.tensor([own, failure is not None])).tolist()
+        total, failed = self.processes.summed(torch.tensor([own, failure is not None], device=self.device)).tolist()
         if failed:
             with self.processes.together():
                 if failure is not None:
@@ -188,7 +188,8 @@ class Loop(pl.LightningModule):
     def _joint(self, value: float) -> float:
         """The mean of the loss over the data of all processes."""
         share = self.method.share
-        return float(self.processes.summed(torch.tensor(value * share.own / share.total, dtype=torch.double)))
+        mean = torch.tensor(value * share.own / share.total, dtype=torch.double, device=self.device)
+        return float(self.processes.summed(mean))
 
     def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
         """End the step of the method, and with the last one the statistics of normalisation layers."""
@@ -205,7 +206,7 @@ class Loop(pl.LightningModule):
     def on_validation_epoch_end(self) -> None:
         """Show the mean validation NLL."""
         if not self.processes.alone:  # of all their held-out data, which may be the same
-            sums = torch.tensor([self._nll, self._held_out], dtype=torch.double)
+            sums = torch.tensor([self._nll, self._held_out], dtype=torch.double, device=self.device)
             self._nll, self._held_out = self.processes.summed(sums).tolist()
         self.log("validation_nll", self._nll / self._held_out, prog_bar=True, logger=False)
 
@@ -321,19 +322,7 @@ def fit(
 ) -> list[dict[str, int | float]]:
     """Run the loop and return its history; see :func:`osculate.training.train`.
 
-    Args:
-        method: See there.
-        data: See there.
-        validation: See there.
-        settings: See there.
-        folder: See there.
-        resume: See there.
-        device: See there.
-        precision: See there.
-        rounds: See there.
-        progress: See there.
-        processes: Processes that take each step together.
-        part: Processes each of which trains its own part of the method alone.
+    ``processes`` take each step together; each process of ``part`` trains its own part of the method alone.
     """
     epochs = Epochs(data, settings.batch_size, settings.seed, processes)
     held_out = None if validation is None else Fixed(validation, settings.batch_size)
@@ -353,6 +342,7 @@ def fit(
         name = state.name.removesuffix(state.suffix)
         callbacks.append(ModelCheckpoint(folder, name, save_on_train_epoch_end=True, enable_version_counter=False))
     with _contained(method, accelerator):
+        method.share = Share(processes)
         method.train()
         method.prepare(epochs.in_order)
         trainer = pl.Trainer(

@@ -119,6 +119,7 @@ class Together:
                 yield *last, len(last[1])
         except Exception as error:  # raised in the step, in which the others learn of it
             yield error
+            return
         assert last is not None
         for _ in range(number, len(self)):
             yield *last, 0
