@@ -1,12 +1,14 @@
 """Checked batches of pairs of tensors, loaders, streams and iterables: every function reads its data from here."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sized
+from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
 from itertools import islice
 from typing import Any, TypeAlias, TypeGuard
 
 import torch
+from jaxtyping import Int
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.data import (
@@ -19,6 +21,7 @@ from torch.utils.data import (
 )
 from torch.utils.data.distributed import DistributedSampler
 
+from osculate.distributed import Group
 from osculate.inputs import Inputs, count, take, tensors
 from osculate.streams import RowStream, lazily
 
@@ -26,6 +29,8 @@ Data: TypeAlias = Iterable | Dataset | tuple[Inputs, Tensor]
 
 #: Rows taken at a time from a pair of tensors or from a data set without a loader.
 BATCH_SIZE = 256
+#: Integer types of the bits of numbers, by their bytes, and an odd factor that mixes bits.
+INTEGERS, MIX = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}, 0x2545F4914F6CDD1D
 
 
 def as_batches(data: Data, batch_size: int = BATCH_SIZE, may_be_empty: bool = False) -> Iterator[tuple[Inputs, Tensor]]:
@@ -172,6 +177,81 @@ def shuffles_unseeded(data: Data) -> bool:
     if isinstance(sampler, RandomSampler | SubsetRandomSampler | WeightedRandomSampler):
         return sampler.generator is None
     return False
+
+
+@dataclass(frozen=True)
+class Numbering:
+    """The numbers of the data of one process among those of all.
+
+    Attributes:
+        first: Number of the first one; None where how many there are is unknown before a pass: the number of a datum is
+            then a hash of its row, which equal rows share.
+        step: Distance to the next one.
+    """
+
+    first: int | None = 0
+    step: int = 1
+
+    def __call__(self, x: Inputs, y: Tensor, rows: Int[Tensor, " N"]) -> Int[Tensor, " N"]:
+        """Numbers of some data.
+
+        Args:
+            x: Inputs.
+            y: Targets.
+            rows: Their numbers within this process.
+        """
+        return hashed_rows(x, y) if self.first is None else self.first + self.step * rows
+
+
+def numbering(data: Data, processes: Group, batch_size: int = BATCH_SIZE) -> Numbering:
+    """The numbers of data: those of one process after another, or as a ``DistributedSampler`` deals them out.
+
+    Args:
+        data: The data of this process.
+        processes: All processes, which make this call together.
+        batch_size: Rows at a time where ``data`` is a pair of tensors or a plain ``Dataset``.
+    """
+    data = lazily(data, batch_size)
+    sampler = getattr(getattr(data, "batch_sampler", None), "sampler", None)
+    each = processes.gather(number_of_rows(data))
+    if None in each:
+        return Numbering(None)
+    if isinstance(sampler, DistributedSampler):
+        return Numbering(sampler.rank, sampler.num_replicas)
+    return Numbering(sum(each[: processes.rank]))
+
+
+def number_of_rows(data: Data) -> int | None:
+    """The number of rows that :func:`as_batches` will yield; None if it is unknown before the pass.
+
+    >>> number_of_rows((torch.zeros(5, 2), torch.zeros(5))), number_of_rows(iter([]))
+    (5, None)
+    """
+    if is_pair(data):
+        return len(data[1])
+    if isinstance(data, RowStream):
+        return data.num_rows
+    if isinstance(data, list | tuple):
+        return sum(len(parts[0]) for n in range(len(data)) if (parts := _parts(data[n])))
+    if isinstance(data, DataLoader):
+        if isinstance(data.dataset, IterableDataset) or data.batch_size is None or not isinstance(data.sampler, Sized):
+            return None
+        return len(data.sampler) // data.batch_size * data.batch_size if data.drop_last else len(data.sampler)
+    if isinstance(data, Dataset) and not isinstance(data, IterableDataset) and isinstance(data, Sized):
+        return len(data)
+    return None
+
+
+def hashed_rows(x: Inputs, y: Tensor) -> Int[Tensor, " N"]:
+    """A number for each row of inputs and targets, equal for equal rows and in all likelihood for no others."""
+    total, generator = torch.zeros(len(y), dtype=torch.long), torch.Generator().manual_seed(0)
+    for tensor in (*tensors(x).values(), y):
+        bits = tensor.detach().cpu().reshape(len(y), -1).contiguous()
+        words = bits.view(INTEGERS[bits.element_size()]) if bits.is_floating_point() else bits
+        factors = 2 * torch.randint(2**62, (words.shape[1],), generator=generator) + 1
+        total += (words.long() * factors).sum(1)
+        total = total * MIX + (total >> 29)
+    return total
 
 
 class Fixed:

@@ -28,6 +28,7 @@ from tests.processes import TIMEOUT, Processes, kill_after, processes
 #: The ends of the shares of 37 data, by number of processes: uneven ones, and an empty one.
 CUTS = {1: (0, 37), 2: (0, 23, 37), 4: (0, 11, 11, 30, 37)}
 QUICK = ("kron", "dual")
+RELEASE = pytest.mark.release
 OTHERS = [name for name in osc.structures.REGISTRY if name not in (*QUICK, "mixed_diag")]
 
 
@@ -124,8 +125,6 @@ def fitted(rank: int, size: int, spoiled: str) -> float:
         fully_shard(model, mesh=init_device_mesh("cpu", (size,)))
     elif spoiled == "wrapped":
         model = nn.parallel.DistributedDataParallel(model)
-    elif spoiled == "fisher":
-        options["curvature"] = "fisher"
     return osc.laplace(model, p, data, **options).num_data
 
 
@@ -149,9 +148,45 @@ def test_what_would_be_wrong_is_refused_by_all(group: Processes, spoiled: str) -
     assert set(group.run(fitted, "").values()) == {37}  # and the group goes on
 
 
-@pytest.mark.parametrize("how", ["fisher", "wrapped"])
-def test_sampled_labels_and_wrapped_networks_are_fitted_by_all(group: Processes, how: str) -> None:
-    assert set(group.run(fitted, how).values()) == {37}
+def test_wrapped_networks_are_fitted_by_all(group: Processes) -> None:
+    assert set(group.run(fitted, "wrapped").values()) == {37}
+
+
+def labelled(rank: int, size: int, way: str, structure: str = "kron", step: int = 8) -> dict[str, Tensor]:
+    """A Fisher with sampled labels, of data that are dealt out in some way."""
+    model, p, x, y = problem("gaussian" if structure == "diag" else "categorical", torch.double)
+    dataset = TensorDataset(x, y)
+    data: Any = share(rank, size, x, y)
+    if way == "sampler":
+        data = DataLoader(dataset, step, sampler=DistributedSampler(dataset, size, rank, shuffle=False))
+    elif way == "batches":
+        data = [(a[i : i + step], b[i : i + step]) for a, b in data for i in range(0, len(b), step)]
+    elif way == "hashed":  # of no number that is known before the pass
+        data = (
+            each for each in [(a[rows], b[rows]) for a, b in data for rows in torch.arange(len(b)).flip(0).split(3)]
+        )
+    kind = osc.curvature.Fisher(2, torch.Generator().manual_seed(5 + rank))
+    options = {"memory": 4_000} if way == "memory" else {}
+    q = osc.laplace(model, p, data, structure=structure, curvature=kind, prior=1.0, refine=False, **options)
+    return {"curvature": q.structure.dense(), "evidence": osc.log_evidence(q)}
+
+
+@pytest.mark.parametrize("structure", ["kron", "diag", "dual", "ekfac", "matrix_free"])
+def test_sampled_labels_do_not_depend_on_processes_and_batches(group: Processes, structure: str) -> None:
+    expected = labelled(0, 1, "", structure)
+    ways = ("", "sampler", "batches", "memory") if structure == "kron" else ("sampler",)
+    for way in ways:
+        for each in group.run(labelled, way, structure, 3).values():
+            assert isinstance(each, dict), each
+            for name, value in expected.items():
+                assert_close(each[name], value, 1e-5 if structure == "matrix_free" else 1e-9)
+
+
+def test_labels_of_data_of_unknown_number_follow_from_their_rows(group: Processes) -> None:
+    expected = labelled(0, 1, "hashed", "kron")
+    for found in group.run(labelled, "hashed", "kron").values():
+        assert isinstance(found, dict), found
+        assert_close(found["curvature"], expected["curvature"], 1e-9)
 
 
 def padded(rank: int, size: int, drop_last: bool) -> int:
@@ -222,36 +257,43 @@ def test_a_process_that_dies_is_named_by_the_others_and_the_job_goes_on(tmp_path
 
 
 def interrupted(
-    rank: int, size: int, path: str, structure: str, after: int | None, seldom: int = 1
+    rank: int, size: int, path: str, structure: str, after: int | None, seldom: int = 1, curvature: str = "ggn"
 ) -> dict[str, Tensor] | None:
     """The state of a fit with a checkpoint, or None after it was interrupted in the second half of its passes."""
     model, p, x, y = problem("categorical", torch.double)
     data: Any = [batch for group in share(rank, size, x, y) for batch in zip(*(t.split(2) for t in group), strict=True)]
     data = data if after is None else Breaks(data, after, osc.structures.REGISTRY[structure]().passes - 1)
+    seed = 7 if after is not None or path.endswith(("none", "exact")) else 8  # the seed of the file counts
+    kind: Any = osc.curvature.Fisher(generator=torch.Generator().manual_seed(seed))
+    options: dict[str, Any] = {"structure": structure, "curvature": kind if curvature == "fisher" else curvature}
+    options |= {"checkpoint": path, "every": seldom if rank else 1}
     try:
-        q = osc.laplace(
-            model, p, data, structure=structure, prior=1.0, refine=False, checkpoint=path, every=seldom if rank else 1
-        )
+        q = osc.laplace(model, p, data, prior=1.0, refine=False, **options)
     except KeyboardInterrupt:
         return None
     return q.structure.tensors() | {"evidence": osc.log_evidence(q), "N": torch.tensor(q.num_data)}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("structure", ["kron", pytest.param("ekfac", marks=pytest.mark.release)])
-def test_a_fit_goes_on_with_the_same_or_another_number_of_processes(structure: str, tmp_path: Path) -> None:
-    whole = interrupted(0, 1, str(tmp_path / "none"), structure, None)
+@pytest.mark.parametrize(
+    ("structure", "kind"), [("kron", "ggn"), ("kron", "fisher"), pytest.param("ekfac", "fisher", marks=RELEASE)]
+)
+def test_a_fit_goes_on_with_the_same_or_another_number_of_processes(structure: str, kind: str, tmp_path: Path) -> None:
+    def paths(name: str, after: int | None) -> tuple[Any, ...]:
+        return str(tmp_path / name), structure, after, 1, kind
+
+    whole = interrupted(0, 1, *paths("none", None))
     assert whole is not None
     states: dict[int, Any] = {}
     with processes(2) as two:
-        exact = two.run(interrupted, str(tmp_path / "exact"), structure, None)[0]
+        exact = two.run(interrupted, *paths("exact", None))[0]
         for name in ("two", "three", "one"):
-            assert set(two.run(interrupted, str(tmp_path / name), structure, 3).values()) == {None}
+            assert set(two.run(interrupted, *paths(name, 3)).values()) == {None}
             assert {path.name for path in tmp_path.iterdir()} >= {f"{name}.0-of-2", f"{name}.1-of-2"}
-        states[2] = two.run(interrupted, str(tmp_path / "two"), structure, None)[0]
-    states[1] = interrupted(0, 1, str(tmp_path / "one"), structure, None)
+        states[2] = two.run(interrupted, *paths("two", None))[0]
+    states[1] = interrupted(0, 1, *paths("one", None))
     with processes(4) as four:
-        states[4] = four.run(interrupted, str(tmp_path / "three"), structure, None)[0]
+        states[4] = four.run(interrupted, *paths("three", None))[0]
     for size, state in states.items():
         assert isinstance(state, dict), state
         for name, value in whole.items():

@@ -2,16 +2,17 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import ClassVar
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 from torch.utils.checkpoint import CheckpointError
 
 from osculate.likelihoods import Likelihood
+from osculate.randomness import Keyed
 
 #: The error message for a network that recomputes activations: without a graph, by other operations, or at other
 #: parameters.
@@ -133,6 +134,22 @@ class Kind(ABC):
     #: Columns of a datum up to which they are computed without a question.
     limit: int = MANY
 
+    @property
+    def random(self) -> bool:
+        """True if columns are drawn, from ``generator``."""
+        return hasattr(self, "generator")
+
+    def keyed(self, keys: Int[Tensor, " N"]) -> "Kind":
+        """The same kind for a batch with these keys, by which random columns are drawn."""
+        return replace(self, generator=Keyed(keys))  # type: ignore[type-var]
+
+    def part(self, rows: slice | Tensor) -> "Kind":
+        """The same kind for a part of the batch, whose random columns are those within the batch."""
+        source = getattr(self, "generator", None)
+        if not isinstance(source, Keyed):
+            return self
+        return self.keyed(source.keys[rows if isinstance(rows, slice) else rows.cpu()])
+
     @abstractmethod
     def columns(self, likelihood: Likelihood, f: Tensor, y: Tensor) -> Columns:
         """The columns for outputs f (N, *C) and targets y."""
@@ -199,10 +216,12 @@ class Directions(Kind):
 class Fisher(Kind):
     r"""The Fisher information estimated with labels drawn from the model; its expectation is the GGN.
 
+    In a fit, the labels of a datum follow from a seed and its number in the data, in every pass the same: they depend
+    neither on batches and ``memory`` nor on the processes that share the data.
+
     Args:
         samples: Labels drawn for each datum.
-        generator: Source of random labels; real-valued targets are drawn for each chunk of a batch that fits into
-            ``memory``.
+        generator: Source of the seed, one number for each fit.
 
     Raises:
         ValueError: ``samples`` is not positive.

@@ -88,6 +88,19 @@ class Observation:
         """Their targets."""
         return self.batch[1]
 
+    def part(self, rows: slice | Tensor) -> "Observation":
+        """Some of the data."""
+        return replace(self, batch=(take(self.x, rows), self.y[rows]), kind=self.kind.part(rows))
+
+    def columns(self, f: Float[Tensor, "n *C"], part: slice = slice(None)) -> Columns:
+        """The columns of this kind of curvature.
+
+        Args:
+            f: Outputs of these data.
+            part: Part of the batch.
+        """
+        return self.kind.part(part).columns(self.likelihood, f, self.y[part])
+
     def pieces(self, by_factors: bool = False, row_size: int = 0) -> Iterator[Piece]:
         """The forms of all data for all columns of this kind of curvature, in chunks.
 
@@ -99,7 +112,7 @@ class Observation:
 
         def columns(f: Tensor, part: slice) -> Columns:
             self.check(f, y[part])
-            return self.kind.columns(self.likelihood, f, y[part])
+            return self.columns(f, part)
 
         plan, expected = self.plan.for_structure(by_factors, row_size), self.kind.expected(self.plan.outputs)
         self.require_few(len(y), plan)

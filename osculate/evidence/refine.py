@@ -388,7 +388,7 @@ def _with_covariance(state: PosteriorAtData, file: Checkpoint) -> Gaussian:
     generator = torch.Generator().manual_seed(0)
     passed = q.fit.kind == GGN.name  # as many columns were no question in the fit
     exact = smoothed.spread.shape[2] <= EXACT and (passed or q.fit.plan.outputs <= MANY_COLUMNS)
-    sums = None if file.path is None else Sums(file, "sums", {}, not exact, generator)
+    sums = None if file.path is None else Sums(file, "sums", {})
     averaged = curvature_of(q, smoothed, UNASKED if exact else Fisher(DRAWS, generator), state.held.indexed, sums)
     judged = file.part("judged")
     for halving in range(0 if judged is None else judged.facts["refused"], HALVINGS):

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from osculate.batches import Data
+from osculate.batches import Data, numbering
 from osculate.curvature.columns import GGN, Kind
 from osculate.curvature.engine import Observation
 from osculate.curvature.products import activations
@@ -25,6 +25,7 @@ from osculate.posteriors import Gaussian, as_gaussian
 from osculate.posteriors.fit import fitted
 from osculate.posteriors.linearised import deviations, interacting_outputs, mean_function, moments
 from osculate.posteriors.resumable import Checkpoint, Part, Sums, chained
+from osculate.randomness import normal
 from osculate.structures import Curvature
 
 #: Nodes of an expectation over several outputs; even, since they come in pairs ±z.
@@ -122,7 +123,7 @@ class Smoothed(Likelihood):
         targets, mean, spread = self.targets[y], f + self.shift[y].to(f), self.spread[y].to(f)
         columns = []
         for _ in range(samples):
-            white = torch.randn(*spread.shape[:2], spread.shape[-1], 1, generator=generator).to(f)
+            white = normal((*spread.shape[:2], spread.shape[-1], 1), f, generator)
             drawn = mean + self.likelihood.merge((spread @ white).squeeze(-1), f.shape)
             columns.append(self.likelihood.sampled_root(drawn, targets, 1, generator))
         return torch.cat(columns) / samples**0.5
@@ -322,7 +323,8 @@ def curvature_of(
     first = Observation(q.network, q.fit.plan, likelihood, kind, some, budget(q.memory, q.network.device))
     structure = q.structure.structure
     passes = (iter(batches) for _ in range(structure.passes))
-    return fitted(first, structure, passes, sums, q.processes).curvature
+    numbers = numbering(list(batches), q.processes) if kind.random else None
+    return fitted(first, structure, passes, sums, q.processes, numbers).curvature
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,7 +13,7 @@ from torch.distributions import Distribution
 
 from osculate.linalg import spectrum
 from osculate.memory import require
-from osculate.randomness import drawn_on
+from osculate.randomness import Keyed, drawn_on
 from osculate.settings import differences
 
 #: Number of columns of a root that are computed at once for a sum over all.
@@ -222,8 +222,16 @@ class Likelihood(ABC):
 
         The default multiplies :meth:`local_root` with random signs; likelihoods that can be sampled use the scores of
         sampled labels, which need no root.
+
+        Args:
+            f: Outputs.
+            y: Targets.
+            samples: S.
+            generator: Source of random numbers. In a fit it is an :class:`osculate.randomness.Keyed`: with
+                :func:`osculate.randomness.uniform` and ``normal`` the draws of a datum are then its own. A likelihood
+                that draws from it by torch's functions gets other labels where batches are split otherwise.
         """
-        signs = partial(random_signs, f, generator)
+        signs = partial(random_signs, f, generator, axis=2)
         return self.combined_columns(f, y, samples, signs) / samples**0.5
 
     def signed_root(
@@ -359,7 +367,11 @@ def by_datum(terms: Float[Tensor, "N *C"]) -> Float[Tensor, " N"]:
     return terms.reshape(len(terms), prod(terms.shape[1:])).sum(-1)
 
 
-def random_signs(f: Tensor, generator: torch.Generator | None, shape: Sequence[int]) -> Float[Tensor, "..."]:
-    """Independent signs ±1, of the type and on the device of f."""
+def random_signs(
+    f: Tensor, generator: torch.Generator | None, shape: Sequence[int], axis: int = 0
+) -> Float[Tensor, "..."]:
+    """Independent signs ±1, of the type and on the device of f; ``axis`` is that of the data."""
+    if isinstance(generator, Keyed):
+        return 1 - 2 * (generator.bits(shape, axis, f.device) < 0).to(f)
     drawn = torch.randint(2, tuple(shape), generator=generator, device=drawn_on(f, generator))
     return (2 * drawn - 1).to(f)

@@ -44,7 +44,7 @@ class Canonical(Elementwise):
 
     @abstractmethod
     def drawn(self, f: Float[Tensor, "S N *C"], generator: torch.Generator | None) -> Float[Tensor, "S N *C"]:
-        """Targets drawn from p(y|f)."""
+        """Targets drawn from p(y|f), by a function of :func:`osculate.randomness.uniform` with ``axis=1``."""
 
     def score(self, f: Float[Tensor, "N *C"], y: Tensor) -> Float[Tensor, "N *C"]:
         return y.to(f.dtype) - self.response(f)

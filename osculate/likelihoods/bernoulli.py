@@ -12,7 +12,7 @@ from torch.nn.functional import logsigmoid
 
 from osculate.likelihoods._base import Link, averaged, by_datum, random_signs, with_standard_error
 from osculate.likelihoods._elementwise import Canonical, first_place, require_unit_interval
-from osculate.randomness import drawn_on
+from osculate.randomness import uniform
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +72,7 @@ class Bernoulli(Canonical):
         return torch.sigmoid(f) * torch.sigmoid(-f)
 
     def drawn(self, f: Float[Tensor, "S N *C"], generator: torch.Generator | None) -> Float[Tensor, "S N *C"]:
-        return torch.bernoulli(torch.sigmoid(f).to(drawn_on(f, generator)), generator=generator).to(f.device)
+        return (uniform(f.shape, f, generator, axis=1) < torch.sigmoid(f)).to(f)
 
     def signed_root(
         self, f: Float[Tensor, "N *C"], y: Tensor, generator: torch.Generator | None = None

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.distributions import Categorical as CategoricalDistribution
 
 from osculate.likelihoods._base import Likelihood, Link, averaged, by_datum, random_signs, with_standard_error
-from osculate.randomness import drawn_on
+from osculate.randomness import uniform
 
 #: Largest distance of the sum of a target's probabilities from one.
 SUMS = 1e-3
@@ -176,9 +176,9 @@ class Categorical(Likelihood):
         self, f: Float[Tensor, "N *C"], y: Tensor, samples: int, generator: torch.Generator | None = None
     ) -> Float[Tensor, "V N *C"]:
         p = self.split(f).softmax(-1)
-        uniform = torch.rand(*p.shape[:2], samples, generator=generator, device=drawn_on(f, generator))
         steps = p.cumsum(-1)  # inverse distribution function: one random number per label
-        drawn = torch.searchsorted(steps, uniform.to(steps) * steps[..., -1:], right=True)
+        levels = uniform((*p.shape[:2], samples), steps, generator) * steps[..., -1:]
+        drawn = torch.searchsorted(steps, levels, right=True)
         labels = drawn.clamp_(max=p.shape[-1] - 1).movedim(-1, 0).unsqueeze(-1)
         return self.merge(self._kept(y, _one_hot_minus(p.expand(samples, *p.shape), labels)), f.shape) / samples**0.5
 

@@ -13,7 +13,7 @@ from torch.distributions import ContinuousBernoulli as TorchContinuousBernoulli,
 from osculate.likelihoods._base import Link, by_datum
 from osculate.likelihoods._elementwise import Canonical, mix, require_unit_interval
 from osculate.likelihoods.quadrature import NODES, normal_nodes
-from osculate.randomness import drawn_on
+from osculate.randomness import uniform
 
 #: Below this |f|, the normaliser and its derivatives are summed as series: their closed forms cancel there.
 SERIES_BELOW = 1.0
@@ -56,8 +56,7 @@ class ContinuousBernoulli(Canonical):
         return _variance(f)
 
     def drawn(self, f: Float[Tensor, "S N *C"], generator: torch.Generator | None) -> Float[Tensor, "S N *C"]:
-        uniform = torch.rand(f.shape, generator=generator, dtype=f.dtype, device=drawn_on(f, generator))
-        return _quantile(f, uniform.to(f.device))
+        return _quantile(f, uniform(f.shape, f, generator, axis=1))
 
     def distribution(self, f: Float[Tensor, "N *C"]) -> "ContinuousBernoulliDistribution":
         return ContinuousBernoulliDistribution(logits=f)

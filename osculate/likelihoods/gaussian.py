@@ -14,7 +14,7 @@ from torch.distributions import Distribution, MultivariateNormal, Normal
 from osculate.likelihoods._base import Likelihood, Link, by_datum
 from osculate.likelihoods._elementwise import Elementwise, mix, require_floating, spread, without_noise
 from osculate.linalg import jittered
-from osculate.randomness import drawn_on
+from osculate.randomness import normal
 from osculate.settings import differences
 
 #: Jitter of a joint covariance, relative to its mean diagonal, that is worth a warning.
@@ -73,8 +73,7 @@ class Gaussian(Elementwise):
     def sampled_root(
         self, f: Float[Tensor, "N *C"], y: Tensor, samples: int, generator: torch.Generator | None = None
     ) -> Float[Tensor, "V N *C"]:
-        noise = torch.randn(samples, *f.shape, generator=generator, dtype=f.dtype, device=drawn_on(f, generator))
-        return noise.to(f.device) / self._scale(f) / samples**0.5
+        return normal((samples, *f.shape), f, generator, axis=1) / self._scale(f) / samples**0.5
 
     def distribution(self, f: Float[Tensor, "N *C"]) -> Normal:
         return Normal(f, self._scale(f).expand_as(f))

@@ -13,7 +13,7 @@ from torch.distributions import Distribution, Normal
 from osculate.likelihoods._base import Likelihood, Link, by_datum
 from osculate.likelihoods._elementwise import mix, require_floating, spread, without_noise
 from osculate.likelihoods.quadrature import normal_nodes
-from osculate.randomness import drawn_on
+from osculate.randomness import normal
 
 #: Bound on the absolute log variance: e⁸⁰ is near the largest number in single precision.
 LARGEST_LOG = 80.0
@@ -125,9 +125,8 @@ class HeteroscedasticGaussian(Likelihood):
         self, f: Float[Tensor, "N *C"], y: Tensor, samples: int, generator: torch.Generator | None = None
     ) -> Float[Tensor, "V N *C"]:
         log_variance = self._halves(f)[1]
-        device = drawn_on(f, generator)
-        drawn = torch.randn(samples, *log_variance.shape, generator=generator, dtype=f.dtype, device=device)
-        return self._score_of(drawn.to(f.device), log_variance, f.ndim) / samples**0.5
+        drawn = normal((samples, *log_variance.shape), f, generator, axis=1)
+        return self._score_of(drawn, log_variance, f.ndim) / samples**0.5
 
     def distribution(self, f: Float[Tensor, "N *C"]) -> Normal:
         mean, log_variance = self._halves(f)

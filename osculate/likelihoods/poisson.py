@@ -11,7 +11,10 @@ from torch.distributions import Distribution, Poisson as PoissonDistribution, co
 from osculate.likelihoods._base import Link, by_datum
 from osculate.likelihoods._elementwise import Canonical, first_place, mix
 from osculate.likelihoods.quadrature import NODES, normal_nodes
-from osculate.randomness import drawn_on
+from osculate.randomness import Keyed, drawn_on, uniform
+
+#: Rate from which a count is drawn as a real number.
+LARGE = 1e8
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +46,8 @@ class Poisson(Canonical):
         return f.exp()
 
     def drawn(self, f: Float[Tensor, "S N *C"], generator: torch.Generator | None) -> Float[Tensor, "S N *C"]:
+        if isinstance(generator, Keyed):
+            return _quantile(f.exp().double(), uniform(f.shape, f.double(), generator, axis=1)).to(f)
         return torch.poisson(f.exp().to(drawn_on(f, generator)), generator=generator).to(f.device)
 
     def distribution(self, f: Float[Tensor, "N *C"]) -> PoissonDistribution:
@@ -117,6 +122,18 @@ class PoissonLogNormal(Distribution):
         integrand = y * f - f.exp() - (y + 1).lgamma() - 0.5 * (f - loc).square() / variance
         scale = width.log() - 0.5 * variance.log()  # density of dξ for f = mode + width ξ, relative to N(μ, σ²)
         return (integrand + 0.5 * nodes.square() + scale + log_weights).logsumexp(-1).to(self.loc.dtype)
+
+
+def _quantile(rate: Tensor, level: Tensor) -> Tensor:
+    """The smallest count whose distribution function reaches a level, by bisection; of a normal for large rates."""
+    normal = rate + rate.sqrt() * torch.special.ndtri(level)
+    large, rate = rate > LARGE, rate.clamp(max=LARGE)
+    low, high = torch.full_like(rate, -1.0), (rate + 10 * rate.sqrt() + 20).ceil()
+    while bool((high - low > 1).any()):
+        middle = ((low + high) / 2).floor()
+        reached = torch.special.gammaincc(middle + 1, rate) >= level
+        low, high = torch.where(reached, low, middle), torch.where(reached, middle, high)
+    return torch.where(large, normal, high)
 
 
 def _log_wright_omega(x: Tensor) -> Tensor:

@@ -18,6 +18,7 @@ from osculate.batches import (
     as_batches,
     fingerprint,
     number_of_batches,
+    numbering,
     shuffles_unseeded,
 )
 from osculate.curvature.columns import GGN, Fisher, Kind
@@ -189,13 +190,13 @@ def laplace(
             own = next(batches, None)
         first = _first(own, processes)
         network = network_of(model, subset, first[0])
-        start = observe(network, likelihood, _of_process(kind, processes), first, memory)
+        start = observe(network, likelihood, kind, first, memory)
         size = sum(processes.gather(expected_rows(data, own)))
         if structure == "auto":
             matrix = said(affordable_structure(start))
         if curvature == "auto" and not matrix.by_products:
             kind = said(affordable_kind(start, size))
-            start = replace(start, kind=_of_process(kind, processes))
+            start = replace(start, kind=kind)
         if not processes.alone:
             processes.require_same(_dependencies(start, matrix))
         batches_of_fit: Iterator[tuple[Inputs, Tensor]] = chain([] if own is None else [own], batches)
@@ -211,9 +212,9 @@ def laplace(
             f"{matrix.name} curvature, pass {number} of {matrix.passes}" for number in range(2, matrix.passes + 1)
         )
         again = chain([batches_of_fit], (_tracked(data, progress, title, not processes.alone) for title in titles))
-        fit = fitted(
-            start, matrix, again, None if checkpoint is None else _sums(start, matrix, data, file, processes), processes
-        )
+        sums = None if checkpoint is None else _sums(start, matrix, data, file, processes)
+        numbers = numbering(data, processes) if start.kind.random else None
+        fit = fitted(start, matrix, again, sums, processes, numbers)
         file.write()
         kept = None if isinstance(data, Iterator) else data
         prior.require_structure(fit.curvature)
@@ -290,16 +291,14 @@ def _warn_of_order(data: Data) -> None:
 def _sums(start: Observation, structure: Structure, data: Data, file: Checkpoint, processes: Group) -> Sums:
     """The part of a checkpoint for the sums of the fit."""
     about = {f"data {name}": words for name, words in fingerprint(data).items()} | _dependencies(start, structure)
-    random = hasattr(start.kind, "generator"), getattr(start.kind, "generator", None)
     if processes.alone and not file.has_rows:
-        return Sums(file, "fit", about, *random)
-    return SharedSums(file, "fit", about, *random, processes, partial(as_batches, data, may_be_empty=True))
+        return Sums(file, "fit", about)
+    return SharedSums(file, "fit", about, processes, partial(as_batches, data, may_be_empty=True))
 
 
 def _dependencies(start: Observation, structure: Structure) -> dict[str, str]:
     """Texts on which the sums depend besides the data."""
-    generator = getattr(start.kind, "generator", None)
-    kind = start.kind if generator is None else replace(start.kind, generator=None)  # type: ignore[type-var]
+    kind = replace(start.kind, generator=None) if start.kind.random else start.kind  # type: ignore[type-var]
     return dependencies(start.network, start.plan, structure=structure, curvature=kind, likelihood=start.likelihood)
 
 
@@ -349,15 +348,6 @@ def _first(own: tuple[Inputs, Tensor] | None, processes: Group) -> tuple[Inputs,
     if (found := next((rows for rows in each if rows is not None), None)) is None:
         raise ValueError("the data hold no batch in any process. Pass at least one (x, y) batch to one of them.")
     return found
-
-
-def _of_process(kind: Kind, processes: Group) -> Kind:
-    """The kind of curvature with random labels of its own in each process."""
-    if processes.alone or not hasattr(kind, "generator"):
-        return kind
-    drawn = torch.randint(2**62, (), generator=kind.generator, device=getattr(kind.generator, "device", "cpu"))
-    seed = processes.gather(int(drawn))[0] + processes.rank
-    return replace(kind, generator=torch.Generator().manual_seed(seed))  # type: ignore[type-var]
 
 
 def _restricted(

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from osculate.batches import require_finite
+from osculate.batches import Numbering, require_finite
 from osculate.curvature.columns import Hessian, Kind
 from osculate.curvature.engine import Observation
 from osculate.curvature.plan import Plan, make_plan
@@ -15,7 +15,8 @@ from osculate.inputs import Inputs, apply, count, moved, take
 from osculate.likelihoods import Likelihood
 from osculate.memory import TEMPORARY, budget, free
 from osculate.parameters import Network
-from osculate.posteriors.resumable import Sums
+from osculate.posteriors.resumable import Sums, numbered
+from osculate.randomness import fresh_seed, keyed
 from osculate.settings import differences, first_difference
 from osculate.structures import Curvature, Structure
 from osculate.structures.blocks.hessian import for_hessian, without_negative_curvature
@@ -147,6 +148,7 @@ def fitted(
     passes: Iterable[Iterable[tuple[Inputs, Tensor]]],
     sums: Sums | None = None,
     group: Group = ALONE,
+    numbers: Numbering | None = None,
 ) -> Fit:
     """The curvature and the likelihood's statistics, summed over all batches.
 
@@ -156,6 +158,7 @@ def fitted(
         passes: The batches of each pass.
         sums: Part of a checkpoint for the sums, by which an interrupted fit goes on; None for none.
         group: Processes that share the data: each passes over its own, and the sums are those of all.
+        numbers: The numbers of the data, by which random columns are drawn; by default 0, 1, 2, ….
 
     Raises:
         ConnectionError: another process has failed, or does not take part.
@@ -168,11 +171,15 @@ def fitted(
     size = 0
     if sums is not None:
         curvature, size = sums.restored(curvature, statistics)
+    seed = _seed(start.kind, sums, group)
     for number, batches in enumerate(passes):
         with group.together():
-            for batch, (x, y) in enumerate(batches) if sums is None else sums.left(number, batches):
+            for batch, (x, y), rows in numbered(batches) if sums is None else sums.left(number, batches):
+                kind = start.kind
+                if seed is not None:
+                    kind = kind.keyed(keyed(seed, (numbers or Numbering())(x, y, rows)))
                 x, y = moved(x, network.device), y.to(network.device)
-                f = structure.add(curvature, replace(start, batch=(x, y), number=batch), number)
+                f = structure.add(curvature, replace(start, batch=(x, y), kind=kind, number=batch), number)
                 if number == 0:
                     for name, value in likelihood.statistics(f, y).items():
                         statistics[name] = statistics.get(name, torch.zeros_like(value)) + value
@@ -193,6 +200,19 @@ def fitted(
     for name, tensor in curvature.tensors().items():
         require_finite(tensor, f"the curvature ({name})")
     return Fit(curvature, likelihood, statistics, size, start.plan, network, start.kind.name)
+
+
+def _seed(kind: Kind, sums: Sums | None, group: Group) -> int | None:
+    """The seed of random columns, one for all processes: that of the sums, or a new one; None for none."""
+    if not kind.random:
+        return None
+    drawn = fresh_seed(kind.generator)  # type: ignore[attr-defined]
+    if sums is not None and sums.seed is not None:
+        drawn = sums.seed
+    seed = group.gather(drawn)[0]
+    if sums is not None:
+        sums.seed = seed
+    return seed
 
 
 def _joined(

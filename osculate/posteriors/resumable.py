@@ -17,10 +17,11 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
+from osculate.batches import hashed_rows
 from osculate.curvature.plan import Plan
 from osculate.distributed import ALONE, Group
 from osculate.files import locked
-from osculate.inputs import Inputs, take, tensors as tensors_of
+from osculate.inputs import Inputs, take
 from osculate.parameters import Network
 from osculate.schema import many, mapping, record, require, require_header, require_like, text, whole
 from osculate.settings import described
@@ -33,10 +34,9 @@ UNITS = {"s": 1, "sec": 1, "min": 60, "h": 3600}
 #: Header of a file, and of the sums in it.
 PARTS = {"parts": mapping(record(about=mapping(text), facts=mapping()))}
 SUMS = {"position": many(whole()), "finished": whole(), "data": text, "size": whole()}
-#: Name of the rows in sums of several processes, and the end of that of a state of a second pass.
-ROWS, SECOND = "rows.summed", ".corrected"
-#: Integer types of the bits of numbers, by their bytes, and an odd factor that mixes bits.
-INTEGERS, MIX = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}, 0x2545F4914F6CDD1D
+#: Names of the rows in sums of several processes, and of the seed of random columns, and the end of that of a state of
+#: a second pass.
+ROWS, SEED, SECOND = "rows.summed", "random.seed", ".corrected"
 #: Longest text by which a setting is compared; longer ones are compared by a digest.
 LONGEST = 200
 
@@ -147,9 +147,11 @@ class Checkpoint(os.PathLike):
         tensors: dict[str, Tensor] = {}
         for part in mine:
             for name, tensor in part.tensors.items():
-                if name.startswith("random.") or (whole and name == ROWS):
+                if whole and name == ROWS:
                     continue
-                if name == ROWS and name in tensors:
+                if name == SEED:
+                    tensors[name] = tensor
+                elif name == ROWS and name in tensors:
                     tensors[name] = torch.cat([tensors[name], tensor])
                 else:
                     tensors[name] = tensors[name] + tensor if name in tensors else tensor
@@ -303,28 +305,19 @@ class Sums:
 
     Attributes:
         finished: Number of passes whose sums are complete.
+        seed: Seed of random columns, None for none.
 
     Args:
         file: The checkpoint.
         name: Name of the part.
         about: Texts by name on which the sums depend.
-        draws: True for random columns: the states of torch's generator and of ``generator`` are then kept.
-        generator: Source of random columns, None for torch's own.
     """
 
-    def __init__(
-        self,
-        file: Checkpoint,
-        name: str,
-        about: Mapping[str, str],
-        draws: bool = False,
-        generator: torch.Generator | None = None,
-    ) -> None:
-        self._file, self._name, self._about, self._generator = file, name, dict(about), generator
-        self._draws = draws
+    def __init__(self, file: Checkpoint, name: str, about: Mapping[str, str]) -> None:
+        self._file, self._name, self._about = file, name, dict(about)
         self._seen, self._position, self.finished = (0, 0), (0, 0), 0
         self._chain, self._expected = "", ""
-        self._random: dict[str, Tensor] = {}
+        self.seed: int | None = None
         self._found = file.part(name, about)
         if self._found is not None:
             facts = self._found.facts
@@ -332,6 +325,8 @@ class Sums:
             require(len(facts["position"]) == 2, file.path, "its position is no pass and batch")
             self._position, self._expected = tuple(facts["position"]), facts["data"]
             self.finished = facts["finished"]
+            if SEED in self._found.tensors:
+                self.seed = int(self._found.tensors[SEED])
 
     def restored(self, curvature: Curvature, statistics: dict[str, Tensor]) -> tuple[Curvature, int]:
         """The curvature of the file, if there is one, and the number of data; statistics are filled in place.
@@ -341,25 +336,24 @@ class Sums:
         """
         if self._found is None:
             return curvature, 0
-        parts: dict[str, dict[str, Tensor]] = {"curvature": {}, "statistics": {}, "random": {}}
+        parts: dict[str, dict[str, Tensor]] = {"curvature": {}, "statistics": {}}
         for name, tensor in self._found.tensors.items():
-            if name == ROWS:
+            if name in (ROWS, SEED):
                 continue
             kind, _, rest = name.partition(".")
             require(kind in parts, self._file.path, f"it has {name!r}")
             parts[kind][rest] = tensor
         device = next(iter(curvature.tensors().values())).device
         statistics.update({name: tensor.to(device, copy=True) for name, tensor in parts["statistics"].items()})
-        self._random = parts["random"]
         return with_state(self._file, curvature, parts["curvature"]), self._found.facts["size"]
 
     def left(
         self, number: int, batches: Iterable[tuple[Inputs, Tensor]]
-    ) -> Iterator[tuple[int, tuple[Inputs, Tensor]]]:
-        """The batches of a pass that are not summed yet, with their numbers."""
-        for batch, data in enumerate(batches):
+    ) -> Iterator[tuple[int, tuple[Inputs, Tensor], Tensor]]:
+        """The batches of a pass that are not summed yet, with their numbers and those of their rows."""
+        for batch, data, rows in numbered(batches):
             if not self.done(number, batch, data):
-                yield batch, data
+                yield batch, data, rows
         self.end_of_pass(number)
 
     def done(self, number: int, batch: int, data: tuple[Inputs, Tensor]) -> bool:
@@ -376,7 +370,6 @@ class Sums:
         self._chain = chained(self._chain, data)
         self._seen = number, batch + 1
         if (number, batch) >= self._position:
-            self._restore_randomness()
             return False
         if (number, batch + 1) == self._position and self._chain != self._expected:
             raise ValueError(
@@ -384,17 +377,6 @@ class Sums:
                 "order: go on with the same data in a fixed order, or remove the file to begin anew."
             )
         return True
-
-    def _restore_randomness(self) -> None:
-        random, self._random = self._random, {}
-        try:
-            if "default" in random:
-                torch.set_rng_state(random["default"])
-            if self._generator is not None and "own" in random:
-                self._generator.set_state(random["own"])
-        except RuntimeError as error:
-            path = str(self._file.path)
-            raise ValueError(f"{path!r} is damaged: {error}. Remove it to begin anew.") from error
 
     def end_of_pass(self, number: int) -> None:
         """Raise ValueError if a pass has ended before the position of the file.
@@ -411,16 +393,11 @@ class Sums:
     def keep(self, curvature: Curvature, statistics: Mapping[str, Tensor], size: int, piece: bool = True) -> None:
         """Note the sums after a batch, or, as no ``piece``, after the end of a pass."""
         position, finished, chain = list(self._seen), self.finished, self._chain
-        random: dict[str, Tensor] = {}
-        if self._draws and self._generator is None:
-            random["default"] = torch.get_rng_state()
-        elif self._draws and self._generator is not None:
-            random["own"] = self._generator.get_state()
 
         def reached() -> Part:
             tensors = {f"curvature.{name}": tensor for name, tensor in curvature.tensors().items()}
             tensors |= {f"statistics.{name}": tensor for name, tensor in statistics.items()}
-            tensors |= {f"random.{name}": state for name, state in random.items()} | self._more()
+            tensors |= ({} if self.seed is None else {SEED: torch.tensor(self.seed)}) | self._more()
             facts = {"position": position, "finished": finished, "data": chain, "size": size}
             return Part(tensors, facts, self._about)
 
@@ -441,8 +418,6 @@ class SharedSums(Sums):
         file: The checkpoint.
         name: Name of the part.
         about: Texts by name on which the sums depend; those about the data only where the processes are the same.
-        draws: See :class:`Sums`.
-        generator: See :class:`Sums`.
         processes: The processes.
         again: Makes the batches of this process once more.
     """
@@ -452,14 +427,12 @@ class SharedSums(Sums):
         file: Checkpoint,
         name: str,
         about: Mapping[str, str],
-        draws: bool,
-        generator: torch.Generator | None,
         processes: Group,
         again: Callable[[], Iterable[tuple[Inputs, Tensor]]],
     ) -> None:
         if file.others:
             about = {key: words for key, words in about.items() if not key.startswith("data")}
-        super().__init__(file, name, about, draws, generator)
+        super().__init__(file, name, about)
         self._processes, self._again = processes, again
         self._rows: list[Tensor] = []
         if self._found is not None and ROWS in self._found.tensors:
@@ -467,8 +440,8 @@ class SharedSums(Sums):
 
     def left(
         self, number: int, batches: Iterable[tuple[Inputs, Tensor]]
-    ) -> Iterator[tuple[int, tuple[Inputs, Tensor]]]:
-        """The rows of a pass that are not summed yet, in batches with their numbers.
+    ) -> Iterator[tuple[int, tuple[Inputs, Tensor], Tensor]]:
+        """The rows of a pass that are not summed yet, in batches, with the numbers of batches and rows.
 
         Raises:
             ValueError: the data lack rows that were summed.
@@ -478,19 +451,16 @@ class SharedSums(Sums):
         if number > self._position[0]:
             self._rows.clear()
         done = self._done()
-        self._restore_randomness()
-        start = 0
-        for batch, (x, y) in enumerate(batches):
-            mask = None if done is None else ~done[start : start + len(y)]
-            start += len(y)
+        for batch, (x, y), rows in numbered(batches):
+            mask = None if done is None else ~done[rows]
             if mask is not None and not bool(mask.all()):
-                rows = mask.nonzero().squeeze(-1)
-                if not len(rows):
+                left = mask.nonzero().squeeze(-1)
+                if not len(left):
                     continue
-                x, y = take(x, rows), y[rows]
+                x, y, rows = take(x, left), y[left], rows[left]
             self._seen = number, batch + 1
             self._rows.append(hashed_rows(x, y))
-            yield batch, (x, y)
+            yield batch, (x, y), rows
 
     def _done(self) -> Tensor | None:
         """A mask of the rows of this process that are in the sums; None where no process has any."""
@@ -517,16 +487,12 @@ class SharedSums(Sums):
         return {ROWS: torch.cat(self._rows)} if self._rows else {}
 
 
-def hashed_rows(x: Inputs, y: Tensor) -> Int[Tensor, " N"]:
-    """A number for each row of inputs and targets, equal for equal rows and in all likelihood for no others."""
-    total, generator = torch.zeros(len(y), dtype=torch.long), torch.Generator().manual_seed(0)
-    for tensor in (*tensors_of(x).values(), y):
-        bits = tensor.detach().cpu().reshape(len(y), -1).contiguous()
-        words = bits.view(INTEGERS[bits.element_size()]) if bits.is_floating_point() else bits
-        factors = 2 * torch.randint(2**62, (words.shape[1],), generator=generator) + 1
-        total += (words.long() * factors).sum(1)
-        total = total * MIX + (total >> 29)
-    return total
+def numbered(batches: Iterable[tuple[Inputs, Tensor]]) -> Iterator[tuple[int, tuple[Inputs, Tensor], Tensor]]:
+    """Batches with their numbers, and those of their rows."""
+    start = 0
+    for batch, (x, y) in enumerate(batches):
+        yield batch, (x, y), torch.arange(start, start + len(y))
+        start += len(y)
 
 
 def among(rows: Int[Tensor, " n"], others: Int[Tensor, " m"]) -> Bool[Tensor, " n"]:

@@ -12,7 +12,6 @@ from torch import Tensor
 from osculate.curvature.columns import GGN
 from osculate.curvature.engine import Observation
 from osculate.curvature.squared import squared_diagonal
-from osculate.inputs import take
 from osculate.memory import even_parts
 from osculate.structures._base import Curvature
 from osculate.structures.blocks import DiagonalBlock
@@ -83,7 +82,7 @@ def parts(observation: Observation) -> Iterator[Observation]:
     )  # neither rows nor windows
     step = plan.data_at_once(2, observation.memory, observation.network.state_dtype.itemsize)
     for part in even_parts(len(observation.y), step):
-        yield replace(observation, batch=(take(observation.x, part), observation.y[part]))
+        yield observation.part(part)
 
 
 def output_diagonal(observation: Observation, f: Float[Tensor, "N *C"]) -> Float[Tensor, "N *C"]:
@@ -91,7 +90,7 @@ def output_diagonal(observation: Observation, f: Float[Tensor, "N *C"]) -> Float
     y, likelihood, memory = observation.y, observation.likelihood, observation.memory
     observation.check(f, y)
     if not isinstance(observation.kind, GGN):
-        columns, total = observation.kind.columns(likelihood, f, y), torch.zeros_like(f)
+        columns, total = observation.columns(f), torch.zeros_like(f)
         step = max(1, memory // (f.itemsize * f.numel()))
         for start in range(0, columns.count, step):
             total += columns.part(start, min(columns.count, start + step)).square().sum(0)

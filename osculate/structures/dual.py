@@ -10,7 +10,6 @@ from torch import Tensor
 from osculate.curvature.columns import GGN, Directions, Hessian
 from osculate.curvature.engine import Observation, Piece
 from osculate.curvature.plan import BlockSpec
-from osculate.inputs import take
 from osculate.likelihoods import Gaussian
 from osculate.memory import free, readable
 from osculate.parameters import ParameterSpace
@@ -169,7 +168,7 @@ class Dual(Structure):
         block.select(list(mask.split([n for _, n in block.sizes])))
         if len(chosen):
             rows = chosen.to(o.y.device)
-            outputs_of(replace(o, batch=(take(o.x, rows), o.y[rows])).pieces(), keep)
+            outputs_of(o.part(rows).pieces(), keep)
         return f
 
     def require_few(self, start: Observation, data: int) -> None:

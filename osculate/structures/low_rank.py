@@ -78,7 +78,7 @@ class LowRank(Structure):
         """Multiply one batch with the test vectors."""
         batch = Batch.of(observation)
         if isinstance(observation.kind, Hessian):  # it has no columns, and raises
-            observation.kind.columns(observation.likelihood, batch.f, observation.y)
+            observation.columns(batch.f)
         (block,) = curvature.blocks
         assert isinstance(block, LowRankBlock)
         block.add_product(batch.product)

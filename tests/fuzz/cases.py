@@ -172,7 +172,7 @@ def random_case(seed: int, operations: Mapping[str, int]) -> Case:
         temperature=draw.choices([1.0, 0.1, 1.7], [4, 1, 1])[0],
         subset=subset,
         dtype=draw.choices([torch.double, torch.float], [3, 0 if net.ill_conditioned else 1])[0],
-        memory=None if kind == "fisher" else memory,  # labels are drawn chunk by chunk
+        memory=memory,
         operation=draw.choices(list(operations), list(operations.values()))[0],
         draw=draw,
     )

@@ -20,6 +20,7 @@ from osculate import likelihoods
 from osculate.curvature import reference
 from osculate.inputs import Inputs, call, count
 from osculate.likelihoods import Likelihood
+from osculate.randomness import Keyed, fresh_seed, keyed
 from tests.fuzz.cases import Case
 
 #: Gauss–Legendre nodes on [0, 1], for the normaliser of the continuous Bernoulli distribution.
@@ -202,13 +203,10 @@ class Truth:
             return score.unsqueeze(2) * score.unsqueeze(1)
         if case.kind != "fisher":
             return self.output_hessian
-        draw, parts, start = torch.Generator().manual_seed(case.seed), [], 0
-        for size in case.batches:
-            part = slice(start, start := start + size)
-            f = self.data.f[part].reshape(size, *self.data.shape).to(case.dtype)
-            root = case.likelihood.sampled_root(f, case.cast(case.y[part]), 2, draw).double().flatten(2)
-            parts.append(torch.einsum("vnc,vnd->ncd", root, root))
-        return torch.cat(parts)
+        keys = keyed(fresh_seed(torch.Generator().manual_seed(case.seed)), torch.arange(len(case.y)))
+        f = self.data.f.reshape(-1, *self.data.shape).to(case.dtype)
+        root = case.likelihood.sampled_root(f, case.cast(case.y), 2, Keyed(keys)).double().flatten(2)
+        return torch.einsum("vnc,vnd->ncd", root, root)
 
     @cached_property
     def each(self) -> Tensor:

@@ -155,8 +155,6 @@ def fitted(case: Case, truth: Truth, q: Gaussian) -> Tensor:
 def _whole(case: Case, truth: Truth) -> bool:
     """True if the settings of the structure keep every entry of G."""
     if case.structure.name == "dual":
-        if case.structure.passes > 1 and case.kind == "fisher":
-            return False  # the second pass has labels of its own
         return case.structure.points is None or case.structure.points >= len(case.y)
     if case.structure.name == "low_rank":
         return case.structure.rank >= min(len(truth.theta), truth.data.f.numel())
@@ -209,8 +207,6 @@ def _kronecker(case: Case, truth: Truth, q: Gaussian, found: Tensor, limit: floa
     """KFAC's block of every layer that is called once; the exact block or diagonal of parameters without factors."""
     known = kronecker_blocks(truth)
     corrected = case.structure.name == "ekfac"
-    if corrected and case.kind == "fisher":
-        return  # the second pass has labels of its own
     for spec, block in zip(q.structure.specs, q.structure.blocks, strict=True):
         at, exact = block.positions, truth.curvature[block.positions][:, block.positions]
         part = found[at][:, at]

@@ -12,6 +12,7 @@ from torch.utils._pytree import tree_leaves
 import osculate as osc
 from osculate.likelihoods import Likelihood
 from osculate.predictive import link as links
+from osculate.randomness import Keyed, keyed
 from tests.laws import assert_close
 from tests.likelihoods.cases import CASES, EXPECTED, Case
 
@@ -130,10 +131,24 @@ def test_sampled_roots_average_to_the_hessian(case: Case, default: bool) -> None
     f, y = case.pair()
     f, y = f[:2], y[:2]
     draw = Likelihood.sampled_root if default else type(case.likelihood).sampled_root
-    columns = draw(case.likelihood, f, y, 40_000, torch.Generator().manual_seed(0))
-    assert columns.shape == (40_000, *f.shape)
-    columns = columns.flatten(2)
-    assert_close(torch.einsum("vnc,vnd->ncd", columns, columns), case.likelihood.hessian(f, y), 0.05)
+    for generator in (torch.Generator().manual_seed(0), Keyed(keyed(0, torch.arange(2)))):
+        columns = draw(case.likelihood, f, y, 40_000, generator)
+        assert columns.shape == (40_000, *f.shape)
+        columns = columns.flatten(2)
+        assert_close(torch.einsum("vnc,vnd->ncd", columns, columns), case.likelihood.hessian(f, y), 0.05)
+
+
+@every_case
+@pytest.mark.parametrize("default", [False, True])
+def test_the_draws_of_a_datum_do_not_depend_on_other_data(case: Case, default: bool) -> None:
+    f, y = case.pair()
+    draw = Likelihood.sampled_root if default else type(case.likelihood).sampled_root
+    keys = keyed(1, torch.arange(len(f)))
+    whole = draw(case.likelihood, f, y, 3, Keyed(keys))
+    order = torch.arange(len(f)).flip(0)
+    parts = [draw(case.likelihood, f[part], y[part], 3, Keyed(keys[part])) for part in order.split(2)]
+    assert_close(torch.cat(parts, 1).flip(1), whole)
+    assert not torch.equal(draw(case.likelihood, f, y, 3, Keyed(keyed(2, torch.arange(len(f))))), whole)
 
 
 @every_case

@@ -50,7 +50,7 @@ class Batch:
         f = o.outputs()
         if isinstance(o.kind, GGN | Hessian):
             return cls(o, f, None)
-        columns = o.kind.columns(o.likelihood, f, o.y)
+        columns = o.columns(f)
         return cls(o, f, columns.part(0, columns.count))
 
     def product(self, v: Float[Tensor, "S P"]) -> Float[Tensor, "S P"]:
