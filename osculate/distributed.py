@@ -71,6 +71,11 @@ class Group:
         with self.meeting():
             dist.all_reduce(tensor)
 
+    def send(self, tensor: Tensor, source: int) -> None:
+        """Replace a contiguous tensor by that of one process, in place."""
+        with self._meeting():
+            dist.broadcast(tensor, source)
+
     def gather(self, value: Any) -> list[Any]:
         """The values of all processes, in their order; tensors among them should be small and on the CPU."""
         if self.alone:

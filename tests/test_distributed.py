@@ -20,6 +20,7 @@ from torch.utils.data.distributed import DistributedSampler
 import osculate as osc
 from osculate.batches import as_batches
 from osculate.distributed import Group
+from osculate.linalg import eigh
 from osculate.posteriors.resumable import among, hashed_rows, opened
 from tests.laws import assert_close
 from tests.posteriors.test_resumable import Breaks
@@ -187,6 +188,37 @@ def test_labels_of_data_of_unknown_number_follow_from_their_rows(group: Processe
     for found in group.run(labelled, "hashed", "kron").values():
         assert isinstance(found, dict), found
         assert_close(found["curvature"], expected["curvature"], 1e-9)
+
+
+def decomposing(rank: int, size: int, structure: str, options: dict[str, Any]) -> tuple[int, dict[str, Tensor]]:
+    """The number of eigendecompositions that this process makes for a fit and a prediction, and the answers."""
+    made: list[int] = []
+
+    def counted(matrix: Tensor) -> tuple[Tensor, Tensor]:
+        made.append(len(matrix))
+        return eigh(matrix)
+
+    model, p, x, y = problem("categorical", torch.double)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("osculate.structures.blocks.kronecker.eigh", counted)
+        patch.setattr("osculate.structures._base.WORTH_SHARING", 0)
+        q = osc.laplace(model, p, share(rank, size, x, y), structure=structure, **options)
+        if rank == size - 1:  # alone
+            osc.predict(q, x[:3])
+    bases = {str(n): vars(block)["_input_basis"][1].clone() for n, block in enumerate(q.structure.blocks)}
+    return len(made), bases | {"dense": q.structure.dense()}
+
+
+@pytest.mark.parametrize("structure", ["kron", "ekfac"])
+def test_eigendecompositions_are_made_once_and_have_the_same_bits(group: Processes, structure: str) -> None:
+    for options in ({"refine": False}, {"prior": 1.0}) if structure == "kron" else ({"refine": False},):
+        (alone, expected), found = decomposing(0, 1, structure, options), group.run(decomposing, structure, options)
+        assert not [each for each in found.values() if isinstance(each, str)], found
+        assert sum(made for made, _ in found.values()) == alone
+        assert max(made for made, _ in found.values()) < alone
+        for _, answers in found.values():
+            assert all(torch.equal(answers[name], each) for name, each in found[0][1].items())
+            assert_close(answers["dense"], expected["dense"], 1e-9)
 
 
 def padded(rank: int, size: int, drop_last: bool) -> int:

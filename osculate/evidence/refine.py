@@ -395,6 +395,7 @@ def _with_covariance(state: PosteriorAtData, file: Checkpoint) -> Gaussian:
         curvature = averaged if halving == 0 else _between(q.structure, averaged, 0.5**halving)
         if curvature is None:
             break
+        curvature.share(q.processes)
         changed = q.replace(fit=replace(q.fit, curvature=curvature, likelihood=q.likelihood))
         if state.rises(changed):
             return changed

@@ -308,6 +308,7 @@ def unrefined(q: Gaussian, data: Data | None) -> Gaussian:
     fit = q.fit
     if not q.likelihood.quadratic:
         fit = replace(fit, curvature=curvature_of(q, q.likelihood, UNASKED, Held.of(q, data).batches))
+        fit.curvature.share(q.processes)
     return q.replace(fit=fit, offset=None, temperature=q.refinement.temperature)
 
 

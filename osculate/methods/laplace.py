@@ -221,10 +221,13 @@ def laplace(
         q = Gaussian(fit, likelihood, prior, first_data=first_rows(*first), data=kept).noted(
             memory=memory, processes=processes
         )
+        studied = (likelihood.quadratic or (likelihood.saturates and prior.independent)) and isinstance(kind, GGN)
+        refines = refine is True or (refine and studied and not getattr(model, "mean_is_network", False))
+        if by_evidence or refines:
+            fit.curvature.share(processes)
         if by_evidence:
             q = maximise_evidence(q)
-        studied = (likelihood.quadratic or (likelihood.saturates and prior.independent)) and isinstance(kind, GGN)
-        if refine is True or (refine and studied and not getattr(model, "mean_is_network", False)):
+        if refines:
             q = _refined(q, by_evidence, refine is True, progress, file)
         if validation is None:
             return q

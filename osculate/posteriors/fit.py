@@ -195,6 +195,8 @@ def fitted(
             if sums is not None:
                 sums.finished = number + 1
                 sums.keep(curvature, statistics, size, piece=False)
+        if number + 1 < structure.passes:
+            curvature.share(group)
     if isinstance(start.kind, Hessian):
         curvature = replace(curvature, blocks=without_negative_curvature(curvature.blocks))
     for name, tensor in curvature.tensors().items():

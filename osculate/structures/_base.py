@@ -28,6 +28,8 @@ from osculate.structures.blocks.hessian import add_hessian
 
 #: Derivative of the outputs, as a share of the largest, below which a parameter counts as without one.
 UNSEEN = 1e-10
+#: Σ n³ of eigendecompositions from which it is quicker to receive them: some 20 ms of one core.
+WORTH_SHARING = 2**24
 
 
 def _owners(spec: BlockSpec, space: ParameterSpace) -> Tensor:
@@ -59,6 +61,11 @@ def _by_tensor(specs: Sequence[BlockSpec], values: Tensor, space: ParameterSpace
         matrix = part.reshape(spec.positions.shape)
         found += [matrix[..., :-1], matrix[..., -1]] if spec.has_bias else [matrix]
     return found
+
+
+def _work(matrix: Float[Tensor, "G n n"]) -> int:
+    """Operations of an eigendecomposition, up to a factor."""
+    return matrix.numel() * matrix.shape[-1]
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,6 +125,31 @@ class Curvature:
             sizes = tuple(spec.size for spec in self.specs)
             joint = Joint(tuple(forms.get(number) for number in range(len(sizes))), sizes)
             yield self.blocks[0].together(joint) if forms else None
+
+    def share(self, group: Group) -> None:
+        """Make the eigendecompositions each in one process, which sends it to all, where this saves time.
+
+        Args:
+            group: All processes, which have the same matrices and make this call together.
+        """
+        if group.alone:
+            return
+        each = [(block, name, matrix) for block in self.blocks for name, matrix in block.decomposed().items()]
+        each.sort(key=lambda work: -_work(work[2]))
+        loads, owners = [0] * group.size, []
+        for _, _, matrix in each:
+            owners.append(min(range(group.size), key=loads.__getitem__))
+            loads[owners[-1]] += _work(matrix)
+        if sum(loads) - max(loads) < WORTH_SHARING:
+            return
+        with group.together():
+            own = {n: getattr(each[n][0], each[n][1]) for n, owner in enumerate(owners) if owner == group.rank}
+        for n, ((block, name, matrix), owner) in enumerate(zip(each, owners, strict=True)):
+            values, vectors = own.get(n) or (matrix.new_empty(matrix.shape[:-1]), torch.empty_like(matrix).mT)
+            columns = vectors.mT.contiguous()  # as the decomposition leaves them
+            group.send(values, owner)
+            group.send(columns, owner)
+            vars(block)[name] = values, columns.mT  # where the cached property keeps it
 
     def __add__(self, other: "Curvature") -> "Curvature":
         """The matrix of both data sets together.

@@ -69,6 +69,10 @@ class Block(ABC):
             start: Some data, with the network and the kind of curvature.
         """
 
+    def decomposed(self) -> dict[str, Tensor]:
+        """The matrices (G, n, n) whose eigendecompositions the block uses, by the cached property that holds them."""
+        return {}
+
     def together(self, joint: "Joint") -> Any:
         """The argument of :meth:`accumulate` for the forms of all parameters; by default whole rows."""
         return Dense(joint.rows())

@@ -125,6 +125,9 @@ class KroneckerBlock(Block):
     def join(self, group: Group, start: Observation) -> None:
         self.reduces.fill_(_agreed(group.gather(int(self.reduces))))
 
+    def decomposed(self) -> dict[str, Tensor]:
+        return {"_input_basis": self.inputs, "_output_basis": self.outputs}
+
     def added(self, other: Block) -> Block:
         assert isinstance(other, KroneckerBlock)
         reduces = torch.full_like(self.reduces, _agreed([int(self.reduces), int(other.reduces)]))
@@ -455,6 +458,9 @@ class LookupBlock(KroneckerBlock):
             self.inputs[0].add_(form.counts())
             self.count.add_(form.events)
         super().accumulate(replace(form, fresh=False))
+
+    def decomposed(self) -> dict[str, Tensor]:
+        return {"_output_basis": self.outputs}
 
     def finish(self) -> None:
         mirror(self.outputs)
