@@ -1,6 +1,6 @@
 """Checked batches of pairs of tensors, loaders, streams and iterables: every function reads its data from here."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sized
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
@@ -21,7 +21,6 @@ from torch.utils.data import (
 )
 from torch.utils.data.distributed import DistributedSampler
 
-from osculate.distributed import Group
 from osculate.inputs import Inputs, count, take, tensors
 from osculate.streams import RowStream, lazily
 
@@ -203,22 +202,21 @@ class Numbering:
         return hashed_rows(x, y) if self.first is None else self.first + self.step * rows
 
 
-def numbering(data: Data, processes: Group, batch_size: int = BATCH_SIZE) -> Numbering:
+def numbering(data: Data, each: Sequence[int | None], rank: int) -> Numbering:
     """The numbers of data: those of one process after another, or as a ``DistributedSampler`` deals them out.
 
     Args:
         data: The data of this process.
-        processes: All processes, which make this call together.
-        batch_size: Rows at a time where ``data`` is a pair of tensors or a plain ``Dataset``.
+        each: Their number in each process, by :func:`number_of_rows`.
+        rank: Number of this process.
     """
-    data = lazily(data, batch_size)
-    sampler = getattr(getattr(data, "batch_sampler", None), "sampler", None)
-    each = processes.gather(number_of_rows(data))
-    if None in each:
+    known = [rows for rows in each if rows is not None]
+    if len(known) < len(each):
         return Numbering(None)
+    sampler = getattr(getattr(data, "batch_sampler", None), "sampler", None)
     if isinstance(sampler, DistributedSampler):
         return Numbering(sampler.rank, sampler.num_replicas)
-    return Numbering(sum(each[: processes.rank]))
+    return Numbering(sum(known[:rank]))
 
 
 def number_of_rows(data: Data) -> int | None:

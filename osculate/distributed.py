@@ -5,9 +5,9 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import lru_cache
 from itertools import count
@@ -24,6 +24,19 @@ TOGETHER = 2**16
 SIGN, SILENCE = 0.5, 3.0
 #: Prefix of what the processes tell each other.
 KEY = "osculate"
+
+
+@dataclass
+class Meeting:
+    """Values that processes tell each other at the end of a block of :meth:`Group.together`.
+
+    Attributes:
+        said: Value of this process, set within the block; tensors in it should be small and on the CPU.
+        heard: Values of all processes in their order, after the block.
+    """
+
+    said: Any = None
+    heard: list[Any] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -99,26 +112,29 @@ class Group:
         return found[0]
 
     @contextmanager
-    def together(self) -> Iterator[None]:
-        """Let an error of one process, such as one about its data, end the others as well.
+    def together(self) -> Iterator[Meeting]:
+        """Let an error of one process, such as one about its data, end the others as well, and share a value of each.
 
         Raises:
             ConnectionError: another process has failed; the message holds its own.
         """
+        meeting = Meeting()
         if self.alone:
-            yield
+            yield meeting
+            meeting.heard = [meeting.said]
             return
         failure: Exception | None = None
         try:
-            yield
+            yield meeting
         except Exception as error:
             failure = error
-        said = self.gather(None if failure is None else f"{type(failure).__name__}: {failure}")
+        each = self.gather((None, meeting.said) if failure is None else (f"{type(failure).__name__}: {failure}", None))
         if failure is not None:
             raise failure
-        for rank, words in enumerate(said):
+        for rank, (words, _) in enumerate(each):
             if words is not None:
                 raise ConnectionError(f"process {rank} of {self.size} failed: {words.rstrip('.')}.")
+        meeting.heard = [said for _, said in each]
 
     def share(self, size: int) -> slice:
         """The rows of this process, of this number that all have: as even as possible, one process after another."""
@@ -128,14 +144,14 @@ class Group:
         """The file of this process for a path that all processes name."""
         return path if self.alone else path.with_name(f"{path.stem}.{self.rank}-of-{self.size}{path.suffix}")
 
-    def require_same(self, words: Mapping[str, str]) -> None:
+    def require_same(self, words: Sequence[Mapping[str, str]]) -> None:
         """Raise ValueError unless all processes say the same.
 
         Args:
-            words: Descriptions of what this process has, by name.
+            words: Descriptions of what each process has, by name.
         """
-        for rank, theirs in enumerate(self.gather(words)):
-            for name, mine in words.items():
+        for rank, theirs in enumerate(words):
+            for name, mine in words[self.rank].items():
                 if theirs.get(name) != mine:
                     raise ValueError(
                         f"processes {self.rank} and {rank} do not fit the same thing: {name}={mine} and "

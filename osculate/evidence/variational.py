@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from osculate.batches import Data, numbering
+from osculate.batches import Data, number_of_rows, numbering
 from osculate.curvature.columns import GGN, Kind
 from osculate.curvature.engine import Observation
 from osculate.curvature.products import activations
@@ -324,8 +324,10 @@ def curvature_of(
     first = Observation(q.network, q.fit.plan, likelihood, kind, some, budget(q.memory, q.network.device))
     structure = q.structure.structure
     passes = (iter(batches) for _ in range(structure.passes))
-    numbers = numbering(list(batches), q.processes) if kind.random else None
-    return fitted(first, structure, passes, sums, q.processes, numbers).curvature
+    processes, numbers = q.processes, None
+    if kind.random:
+        numbers = numbering(batches, processes.gather(number_of_rows(batches)), processes.rank)
+    return fitted(first, structure, passes, sums, processes, numbers).curvature
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,7 +2,7 @@
 
 import os
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -18,6 +18,7 @@ from osculate.batches import (
     as_batches,
     fingerprint,
     number_of_batches,
+    number_of_rows,
     numbering,
     shuffles_unseeded,
 )
@@ -185,35 +186,36 @@ def laplace(
     processes = group(distributed)
     progress = progress and processes.rank == 0
     with opened(checkpoint, every, processes) as file, sparing(memory):
-        with processes.together():
+        with processes.together() as begin:
             batches = _tracked(data, progress, f"{matrix.name} curvature", not processes.alone)
             own = next(batches, None)
-        first = _first(own, processes)
-        network = network_of(model, subset, first[0])
-        start = observe(network, likelihood, kind, first, memory)
-        size = sum(processes.gather(expected_rows(data, own)))
-        if structure == "auto":
-            matrix = said(affordable_structure(start))
-        if curvature == "auto" and not matrix.by_products:
-            kind = said(affordable_kind(start, size))
-            start = replace(start, kind=kind)
-        if not processes.alone:
-            processes.require_same(_dependencies(start, matrix))
+            begin.said = _rows_to_share(own, processes), expected_rows(data, own), number_of_rows(data)
+        rows, sizes, counts = zip(*begin.heard, strict=True)
         batches_of_fit: Iterator[tuple[Inputs, Tensor]] = chain([] if own is None else [own], batches)
-        if isinstance(subset, Subnetwork):
-            processes.require_alone("a Subnetwork is chosen", "name the parameters of its layers")
-            require_room(start, Diag(), memory)
-            start = _restricted(start, subset, matrix, data, batches_of_fit, progress)
-            batches_of_fit = _tracked(data, progress, f"{matrix.name} curvature of the subnetwork")
-        with processes.together():
+        with processes.together() as settings:
+            first, size = _first(rows), sum(sizes)
+            network = network_of(model, subset, first[0])
+            start = observe(network, likelihood, kind, first, memory)
+            if structure == "auto":
+                matrix = said(affordable_structure(start))
+            if curvature == "auto" and not matrix.by_products:
+                kind = said(affordable_kind(start, size))
+                start = replace(start, kind=kind)
+            if isinstance(subset, Subnetwork):
+                processes.require_alone("a Subnetwork is chosen", "name the parameters of its layers")
+                require_room(start, Diag(), memory)
+                start = _restricted(start, subset, matrix, data, batches_of_fit, progress)
+                batches_of_fit = _tracked(data, progress, f"{matrix.name} curvature of the subnetwork")
             require_room(start, matrix, memory)
             matrix.require_few(start, size)
+            settings.said = {} if processes.alone else _dependencies(start, matrix, with_positions=False)
+        processes.require_same(settings.heard)
         titles = (
             f"{matrix.name} curvature, pass {number} of {matrix.passes}" for number in range(2, matrix.passes + 1)
         )
         again = chain([batches_of_fit], (_tracked(data, progress, title, not processes.alone) for title in titles))
         sums = None if checkpoint is None else _sums(start, matrix, data, file, processes)
-        numbers = numbering(data, processes) if start.kind.random else None
+        numbers = numbering(data, counts, processes.rank) if start.kind.random else None
         fit = fitted(start, matrix, again, sums, processes, numbers)
         file.write()
         kept = None if isinstance(data, Iterator) else data
@@ -231,7 +233,7 @@ def laplace(
             q = _refined(q, by_evidence, refine is True, progress, file)
         if validation is None:
             return q
-        processes.require_same({"validation data": str(fingerprint(validation))})
+        processes.require_same(processes.gather({"validation data": str(fingerprint(validation))}))
         return tune(q, validation, progress=progress)
 
 
@@ -299,10 +301,11 @@ def _sums(start: Observation, structure: Structure, data: Data, file: Checkpoint
     return SharedSums(file, "fit", about, processes, partial(as_batches, data, may_be_empty=True))
 
 
-def _dependencies(start: Observation, structure: Structure) -> dict[str, str]:
-    """Texts on which the sums depend besides the data."""
+def _dependencies(start: Observation, structure: Structure, with_positions: bool = True) -> dict[str, str]:
+    """Texts on which the sums depend besides the data, see :func:`~osculate.posteriors.resumable.dependencies`."""
     kind = replace(start.kind, generator=None) if start.kind.random else start.kind  # type: ignore[type-var]
-    return dependencies(start.network, start.plan, structure=structure, curvature=kind, likelihood=start.likelihood)
+    settings = {"structure": structure, "curvature": kind, "likelihood": start.likelihood}
+    return dependencies(start.network, start.plan, with_positions, **settings)
 
 
 def _refined(q: Gaussian, noise: bool, required: bool, progress: bool, file: Checkpoint) -> Gaussian:
@@ -337,18 +340,20 @@ def _tracked(data: Data, progress: bool, title: str, may_be_empty: bool = False)
     yield from track(as_batches(data, may_be_empty=may_be_empty), title, number_of_batches(data), progress)
 
 
-def _first(own: tuple[Inputs, Tensor] | None, processes: Group) -> tuple[Inputs, Tensor]:
-    """The first batch; with several processes some rows of the first one that has any, the same in all.
+def _rows_to_share(own: tuple[Inputs, Tensor] | None, processes: Group) -> tuple[Inputs, Tensor] | None:
+    """The first batch, or what other processes need of it."""
+    if own is None or processes.alone:
+        return own
+    return first_rows(moved(own[0], torch.device("cpu")), own[1].cpu())
+
+
+def _first(rows: Sequence[tuple[Inputs, Tensor] | None]) -> tuple[Inputs, Tensor]:
+    """The rows of the first process that has any, the same in all.
 
     Raises:
         ValueError: no process has data.
     """
-    if processes.alone:
-        assert own is not None
-        return own
-    cpu = torch.device("cpu")
-    each = processes.gather(None if own is None else first_rows(moved(own[0], cpu), own[1].cpu()))
-    if (found := next((rows for rows in each if rows is not None), None)) is None:
+    if (found := next((each for each in rows if each is not None), None)) is None:
         raise ValueError("the data hold no batch in any process. Pass at least one (x, y) batch to one of them.")
     return found
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -173,7 +174,8 @@ def fitted(
         curvature, size = sums.restored(curvature, statistics)
     seed = _seed(start.kind, sums, group)
     for number, batches in enumerate(passes):
-        with group.together():
+        joins = not group.alone and (sums is None or number >= sums.finished)
+        with group.together() as meeting:
             for batch, (x, y), rows in numbered(batches) if sums is None else sums.left(number, batches):
                 kind = start.kind
                 if seed is not None:
@@ -186,10 +188,13 @@ def fitted(
                     size += len(y)
                 if sums is not None:
                     sums.keep(curvature, statistics, size)
-        if not group.alone and (sums is None or number >= sums.finished):
-            curvature.join(group, number, start)
+            if joins and number == 0:
+                own = {name: value.detach().cpu() for name, value in statistics.items()}
+                meeting.said = own, size, curvature.said(start)
+        if joins:
             if number == 0:
-                statistics, size = _joined(statistics, size, group, network.device)
+                statistics, size = _joined(meeting.heard, network.device)
+            curvature.join(group, number, [said[2] for said in meeting.heard if said], start)
         if sums is None or number >= sums.finished:
             curvature.finish()
             if sums is not None:
@@ -218,15 +223,18 @@ def _seed(kind: Kind, sums: Sums | None, group: Group) -> int | None:
 
 
 def _joined(
-    statistics: Mapping[str, Tensor], size: int, group: Group, device: torch.device
+    each: Iterable[tuple[Mapping[str, Tensor], int, Any]], device: torch.device
 ) -> tuple[dict[str, Tensor], int]:
-    """The sums over the data of all processes.
+    """The sums of statistics and data over all processes.
+
+    Args:
+        each: Sums of each process, and the messages of its blocks.
+        device: Device of the result.
 
     Raises:
         ValueError: all processes have the same data.
     """
-    each = group.gather(({name: value.detach().cpu() for name, value in statistics.items()}, size))
-    (first, n), *others = [sums for sums in each if sums[1]]
+    (first, n), *others = [(own, size) for own, size, _ in each if size]
     if others and all(m == n and all(map(torch.equal, first.values(), own.values())) for own, m in others):
         raise same_data(n, len(others) + 1)
     total = {name: sum((own[name] for own, _ in others), value) for name, value in first.items()}

@@ -519,12 +519,23 @@ def with_state(file: Checkpoint, curvature: Curvature, tensors: Mapping[str, Ten
     return curvature.with_tensors({name: each.to(mine[name].device, copy=True) for name, each in tensors.items()})
 
 
-def dependencies(network: Network, plan: Plan, **settings: object) -> dict[str, str]:
-    """Texts on which the sums of a fit depend: a digest of weights and buffers, the parameters, and settings."""
+def dependencies(network: Network, plan: Plan, with_positions: bool = True, **settings: object) -> dict[str, str]:
+    """Texts on which the sums of a fit depend: a digest of weights and buffers, the parameters, and settings.
+
+    Args:
+        network: The network.
+        plan: Blocks of the network.
+        with_positions: True for the positions of all parameters in their blocks, whose digest takes longer than that of
+            the weights; False for their names alone.
+        settings: Further settings by name.
+    """
     weights = digest({}, {name: tensor.detach().cpu() for name, tensor in network_tensors(network.module).items()})
     names = hashlib.sha256("\n".join(network.space.names).encode()).hexdigest()
     each = (part for block in plan.blocks for part in (block.positions, block.kept) if part is not None)
-    blocks = digest({}, {str(number): part.cpu() for number, part in enumerate(each)})
+    blocks = digest(
+        {} if with_positions else {"blocks": str([(block.kind, block.names) for block in plan.blocks])},
+        {str(number): part.cpu() for number, part in enumerate(each)} if with_positions else {},
+    )
     printed = hashlib.sha256(repr(network.module).encode()).hexdigest()
     return {
         "weights": weights[:16],

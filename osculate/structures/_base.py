@@ -96,21 +96,26 @@ class Curvature:
                 assert not isinstance(form, Unit)  # only for the identity columns of a predictive
                 block.accumulate(form)
 
-    def join(self, group: Group, pass_index: int, start: Observation) -> None:
+    def said(self, start: Observation) -> list[Any]:
+        """Messages of the blocks to other processes after the first pass, see :meth:`join`."""
+        return [block.said(start) for block in self.blocks]
+
+    def join(self, group: Group, pass_index: int, said: Sequence[list[Any]], start: Observation) -> None:
         """Add the data of other processes, in place, after a pass over the data and before :meth:`finish`.
 
         Args:
             group: All processes.
             pass_index: Index of the pass.
+            said: Messages of the blocks of each process, after the first pass.
             start: Some data, with the network and the kind of curvature.
 
         Raises:
             ValueError: states that do not add.
         """
         group.sum_(tensor for block in self.blocks for tensor in block.addends(pass_index))
-        if not pass_index and not group.alone:
-            for block in self.blocks:
-                block.join(group, start)
+        if not pass_index:
+            for block, each in zip(self.blocks, zip(*said, strict=True), strict=True):
+                block.hear(each, group.rank, start)
 
     def finish(self) -> None:
         """Complete the matrices after the last :meth:`accumulate`, in place."""

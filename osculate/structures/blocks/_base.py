@@ -1,7 +1,7 @@
 """The interface of a block of a curvature matrix, before and after a prior is added."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
@@ -12,7 +12,6 @@ from torch import Tensor
 
 from osculate.curvature.engine import Observation
 from osculate.curvature.forms import AnyForm, Dense, Form, Outer
-from osculate.distributed import Group
 from osculate.inputs import Inputs
 from osculate.linalg import row_products
 from osculate.parameters import ParameterSpace
@@ -61,11 +60,20 @@ class Block(ABC):
         """The parts of the state to which a pass over the data has added."""
         return [] if pass_index else list(self.tensors().values())
 
-    def join(self, group: Group, start: Observation) -> None:
-        """Add what other processes have and is no sum, in place, after the first pass and before :meth:`finish`.
+    def said(self, start: Observation) -> Any:
+        """Message to other processes after the first pass: a part of the state that is no sum, on the CPU; or None.
 
         Args:
-            group: All processes.
+            start: Some data, with the network and the kind of curvature.
+        """
+        return None
+
+    def hear(self, each: Sequence[Any], rank: int, start: Observation) -> None:
+        """Add the messages of other processes, in place, before :meth:`finish`.
+
+        Args:
+            each: Messages of all processes.
+            rank: Number of this process.
             start: Some data, with the network and the kind of curvature.
         """
 

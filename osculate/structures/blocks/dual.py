@@ -1,6 +1,6 @@
 """The whole matrix by its rows over all forms; all results follow from the products of rows, the kernel."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
@@ -12,7 +12,6 @@ from torch import Tensor
 
 from osculate.curvature.engine import Observation
 from osculate.curvature.forms import Dense
-from osculate.distributed import Group
 from osculate.linalg import cholesky, damping, eigh
 from osculate.memory import even_parts, free
 from osculate.structures.blocks._base import Block, Delta, Joint, Precision, grams
@@ -124,21 +123,24 @@ class DualBlock(Block):
     def addends(self, pass_index: int) -> list[Tensor]:
         return []  # rows are no sums
 
-    def join(self, group: Group, start: Observation) -> None:
-        """The rows of all processes, one process after another."""
+    def said(self, start: Observation) -> tuple[list[tuple[int, int]], list[list[Pack]]]:
+        """The rows, with the sizes of their parts."""
         if self.draw is not None or self.others is not None:
             raise ValueError(
                 "structure='dual' draws its points, or the vectors beyond its basis, in one process: fit in one "
                 "(distributed=False), without points=, or with structure='low_rank' or 'kron'."
             )
-        own = self.sizes.copy(), [_moved(rows.packs, torch.device("cpu")) for rows in self.rows]
+        return self.sizes.copy(), [_moved(rows.packs, torch.device("cpu")) for rows in self.rows]
+
+    def hear(self, each: Sequence[Any], rank: int, start: Observation) -> None:
+        """The rows of all processes, one process after another."""
         self.sizes.clear()
         for rows in self.rows:
             rows.packs.clear()
-        for sizes, packs in group.gather(own):
+        for sizes, packs in each:
             self.sizes.extend(sizes)
-            for rows, each in zip(self.rows, packs, strict=True):
-                rows.packs.extend(_moved(each, self.positions.device))
+            for rows, pack in zip(self.rows, packs, strict=True):
+                rows.packs.extend(_moved(pack, self.positions.device))
 
     def finish(self) -> None:
         """Concatenate the rows after the first pass; combine them after the second."""

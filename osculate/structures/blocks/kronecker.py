@@ -27,7 +27,7 @@ The inputs of an embedding are one-hot vectors, so that Σ a aᵀ is the diagona
 it is stored as a vector and needs no eigendecomposition. A vocabulary of V costs V numbers instead of V².
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar
@@ -38,7 +38,6 @@ from torch import Tensor
 
 from osculate.curvature.engine import Observation
 from osculate.curvature.forms import AnyForm, Dense, Form, Lookup, Outer, Unit, matrices
-from osculate.distributed import Group
 from osculate.linalg import add_gram, eigh, mirror
 from osculate.memory import even_parts, give_back
 from osculate.structures.blocks._base import Block, Delta, Picked, Precision, grams, weighted_grams
@@ -122,8 +121,11 @@ class KroneckerBlock(Block):
             return [] if self.corrected is None else [self.corrected]
         return [self.inputs, self.outputs, self.count]
 
-    def join(self, group: Group, start: Observation) -> None:
-        self.reduces.fill_(_agreed(group.gather(int(self.reduces))))
+    def said(self, start: Observation) -> int:
+        return int(self.reduces)
+
+    def hear(self, each: Sequence[int], rank: int, start: Observation) -> None:
+        self.reduces.fill_(_agreed(each))
 
     def decomposed(self) -> dict[str, Tensor]:
         return {"_input_basis": self.inputs, "_output_basis": self.outputs}
@@ -262,7 +264,7 @@ class KroneckerBlock(Block):
         return units.flatten(1) * self.eigenvalues.reshape(-1) @ units.flatten(1).T
 
 
-def _agreed(choices: list[int]) -> int:
+def _agreed(choices: Sequence[int]) -> int:
     """The one treatment of shared weights that all have, −1 where none has data."""
     decided = {choice for choice in choices if choice >= 0}
     if len(decided) > 1:

@@ -15,8 +15,8 @@ from osculate.curvature import products
 from osculate.curvature.columns import GGN, Columns, Hessian
 from osculate.curvature.engine import Observation
 from osculate.curvature.linearisation import Linearisation
-from osculate.distributed import Group
 from osculate.inputs import Inputs, apply, moved, take
+from osculate.likelihoods import Likelihood
 from osculate.parameters import Network
 from osculate.randomness import drawn_on
 from osculate.structures.blocks._base import Block, Delta, Precision
@@ -158,22 +158,25 @@ class MatrixFreeBlock(LowRankBlock):
         assert isinstance(other, MatrixFreeBlock)
         return replace(super().added(other), batches=self.batches + other.batches)  # type: ignore[type-var]
 
-    def join(self, group: Group, start: Observation) -> None:
-        """The batches of all processes, one process after another: each has all data from then on."""
-        cpu, device = torch.device("cpu"), start.network.device
-        own = [
+    def said(self, start: Observation) -> tuple[Likelihood, list[tuple[Inputs, Tensor, Tensor | None]]]:
+        """The batches, and the likelihood, which may know the data of its own process alone, as in a refinement."""
+        cpu = torch.device("cpu")
+        return start.likelihood, [
             (moved(batch.observation.x, cpu), batch.observation.y.cpu(), _on(batch.columns, cpu))
             for batch in self.batches
         ]
-        # a likelihood may know the data of its own process alone, as in a refinement
-        for rank, (likelihood, batches) in enumerate(group.gather((start.likelihood, own))):
-            if rank == group.rank:
-                self.batches.extend(self.batches[: len(own)])
+
+    def hear(self, each: Sequence[Any], rank: int, start: Observation) -> None:
+        """The batches of all processes, one process after another: each has all data from then on."""
+        device, own = start.network.device, len(self.batches)
+        for number, (likelihood, batches) in enumerate(each):
+            if number == rank:
+                self.batches.extend(self.batches[:own])
                 continue
             for x, y, columns in batches:
                 there = replace(start, likelihood=likelihood, batch=(moved(x, device), y.to(device)))
                 self.batches.append(Batch(there, there.outputs(), _on(columns, device)))
-        del self.batches[: len(own)]
+        del self.batches[:own]
 
     @property
     def kept(self) -> list[tuple[Inputs, Tensor]]:
