@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import GradientEdge
 
-from osculate.curvature.columns import RECOMPUTES, pull
+from osculate.curvature.columns import pull
 from osculate.curvature.forms import Form, Lookup, Outer
-from osculate.curvature.linearisation import with_graph
 from osculate.curvature.rules import Use
 from osculate.curvature.tape import Example, Tape, record
+from osculate.curvature.trace import Alone, pass_alone
 from osculate.inputs import Inputs, apply, concatenate, count, take
 from osculate.memory import readable
 from osculate.operations import nodes_behind
@@ -164,34 +164,36 @@ class _Trial:
     merged: bool
 
 
-def make_plan(network: Network, x: Inputs) -> Plan:
+def make_plan(network: Network, x: Inputs, alone: Alone | None = None) -> Plan:
     """The blocks of a network, found and verified on these inputs.
 
     Args:
         network: The network.
         x: A batch of inputs; at most the first 16 are used.
+        alone: The pass of the first of them, where it was made already.
 
     Raises:
         ValueError: the output is random, or depends on the other inputs of the batch, or activations are recomputed.
 
-    Cost: three forward passes and one backward pass over at most 16 inputs, and two forward passes over one or two.
+    Cost: two forward passes and one backward pass without weight gradients over at most 16 inputs, and a forward and a
+    backward pass of one.
     """
+    alone = alone or pass_alone(network, x)
     if count(x) == 1:  # a second, different datum: with two equal ones a dependence between data would not show
         x = concatenate([x, apply(lambda tensor: tensor / 2 if tensor.is_floating_point() else tensor, x)])
     x = take(x, slice(0, 16))
-    _require_a_function(network, x)
-    _require_a_graph(network, take(x, slice(0, 2)))
     tape = record(network, x)
+    _require_a_function(network, x, tape.f.detach(), alone.f.detach())
     positions = network.space.positions()
     column = torch.zeros_like(tape.f)  # random on the first datum, zero on all others
     column[0] = torch.randn(tape.f[0].shape, generator=torch.Generator().manual_seed(0)).to(tape.f)
+    pulled = pull(tape.f, [edge for _, edge, _ in tape.uses], column.unsqueeze(0))
     trials = []
-    edges, theta = [edge for _, edge, _ in tape.uses], list(tape.theta.values())
-    pulled = pull(tape.f, [*edges, *theta], column.unsqueeze(0))
-    gradients = dict(zip(tape.theta, pulled[len(edges) :], strict=True))
-    for (use, edge, _), g in zip(tape.uses, pulled[: len(edges)], strict=True):
+    for (use, edge, _), g in zip(tape.uses, pulled, strict=True):
         merged = g is not None and g.shape[1] != len(tape.f)
         trials.append(_Trial(use, _readable(use, g, len(tape.f)), use.arrange(positions), edge, merged))
+    found = pull(alone.f, list(alone.theta.values()), column[:1].unsqueeze(0))
+    gradients = dict(zip(alone.theta, found, strict=True))
     wrong = tape.uncovered | _ragged(tape, trials) | _unfaithful(network, tape, trials, gradients)
     wrong |= set(network.space.names) - {name for trial in trials for name in trial.use.names}
     while spread := {name for t in trials if wrong & set(t.use.names) for name in t.use.names} - wrong:
@@ -208,32 +210,24 @@ def make_plan(network: Network, x: Inputs) -> Plan:
     return Plan(tuple(blocks), *_sizes(tape, good, blocks), tape.f[0].numel(), outer, tape.example(x))
 
 
-def _require_a_function(network: Network, x: Inputs) -> None:
+def _require_a_function(network: Network, x: Inputs, f: Tensor, alone: Tensor) -> None:
+    """Raise ValueError if the outputs f are random, or the first is another one where it is computed alone."""
     with torch.no_grad():
-        first, second, alone = network(x), network(x), network(take(x, slice(0, 1)))
-    scale = first.abs().max() + torch.finfo(first.dtype).tiny
-    if bool((first - second).abs().max() / scale > 1e-4):
+        again = network(x)
+        scale = again.abs().max() + torch.finfo(again.dtype).tiny
+        random = bool((f - again).abs().max() / scale > 1e-4)
+        if random:  # or kernels without a graph round in another way
+            random = bool((network(x) - again).abs().max() / scale > 1e-4)
+    if random:
         raise ValueError(
             "the network gives another output for the same input when it is called again: an active dropout, or "
             "noise in its forward pass. Call model.eval() first, or take the randomness out."
         )
-    if bool(((alone - first[:1]).abs().max() / scale) > max(1e-2, 16 * network.eps)):
+    if bool(((alone - again[:1]).abs().max() / scale) > max(1e-2, 16 * network.eps)):
         raise ValueError(
             "the output for one input depends on the other inputs of its batch (a normalisation over the batch in "
             "training mode, or attention across it): per-datum curvature is not defined. Call model.eval() first."
         )
-
-
-def _require_a_graph(network: Network, x: Inputs) -> None:
-    """Raise ValueError if a reentrant checkpoint hides parameters from the graph, in which they have no gradient."""
-    with torch.inference_mode(False):  # without a gradient of its inputs, a checkpoint would leave no node
-        x = apply(lambda tensor: tensor.clone().requires_grad_() if tensor.is_floating_point() else tensor, x)
-    try:
-        f, _ = with_graph(network, x)
-    except RuntimeError:  # it does with its inputs what it cannot do where they have a gradient
-        return
-    if any(type(node).__name__ == "CheckpointFunctionBackward" for node in nodes_behind([f])):
-        raise ValueError(RECOMPUTES)
 
 
 def _ragged(tape: Tape, trials: list[_Trial]) -> set[str]:
