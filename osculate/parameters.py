@@ -16,6 +16,7 @@ from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from itertools import accumulate, chain
 from typing import Any
+from weakref import ref
 
 import torch
 from jaxtyping import Float, Int, Shaped
@@ -220,6 +221,7 @@ class Network:
         dtype: Floating type of the parameters.
         state_dtype: Floating type of sums over data: that of the parameters, but single precision for half precision.
         eps: Relative rounding of the coarsest floating type in the module.
+        versions: Number of changes in place of each parameter and buffer of the user's module, when it was copied.
     """
 
     def __init__(
@@ -257,16 +259,24 @@ class Network:
         # those with leaves by the thread whose graphs may still recompute activations with them
         self._idle: dict[int | None, list[_CallCopy]] = {}
         self._references = _References(self.module, references)
+        originals = list(chain(model.parameters(), model.buffers()))
+        self.versions = tuple(0 if tensor.is_inference() else tensor._version for tensor in originals)
+        self._origin = next((ref(p) for name, p in model.named_parameters() if name in chosen), None)
         self._changes_inputs: bool | None = None  # True if it writes into its inputs: known after the first call
         self._written: set[tuple[int, str]] | None = None  # buffers and attributes that it writes into, likewise
 
     def __getstate__(self) -> dict[str, Any]:
         self.require_same_base()
-        return vars(self) | {"_idle": {}, "_references": None}
+        return vars(self) | {"_idle": {}, "_references": None, "_origin": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
         self._references = _References(self.module, {})  # a copy has its own parameters
+
+    @property
+    def origin(self) -> Tensor | None:
+        """The first tracked parameter of the user's module, as long as that exists; a copy of this object has none."""
+        return None if self._origin is None else self._origin()
 
     @property
     def parameters(self) -> dict[str, Tensor]:

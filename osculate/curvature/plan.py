@@ -25,6 +25,8 @@ from osculate.parameters import Network
 #: Largest number of columns that are pulled back at once: more are no faster.
 COLUMNS = 128
 EVERYTHING = 2**62
+#: Largest number of data on which a plan is made.
+FIRST = 16
 
 
 @dataclass(frozen=True)
@@ -181,7 +183,7 @@ def make_plan(network: Network, x: Inputs, alone: Alone | None = None) -> Plan:
     alone = alone or pass_alone(network, x)
     if count(x) == 1:  # a second, different datum: with two equal ones a dependence between data would not show
         x = concatenate([x, apply(lambda tensor: tensor / 2 if tensor.is_floating_point() else tensor, x)])
-    x = take(x, slice(0, 16))
+    x = take(x, slice(FIRST))
     tape = record(network, x)
     _require_a_function(network, x, tape.f.detach(), alone.f.detach())
     positions = network.space.positions()
@@ -192,9 +194,7 @@ def make_plan(network: Network, x: Inputs, alone: Alone | None = None) -> Plan:
     for (use, edge, _), g in zip(tape.uses, pulled, strict=True):
         merged = g is not None and g.shape[1] != len(tape.f)
         trials.append(_Trial(use, _readable(use, g, len(tape.f)), use.arrange(positions), edge, merged))
-    found = pull(alone.f, list(alone.theta.values()), column[:1].unsqueeze(0))
-    gradients = dict(zip(alone.theta, found, strict=True))
-    wrong = tape.uncovered | _ragged(tape, trials) | _unfaithful(network, tape, trials, gradients)
+    wrong = tape.uncovered | _ragged(tape, trials) | _unfaithful(network, tape, trials, alone.gradients(column[:1]))
     wrong |= set(network.space.names) - {name for trial in trials for name in trial.use.names}
     while spread := {name for t in trials if wrong & set(t.use.names) for name in t.use.names} - wrong:
         wrong |= spread  # a rule covers all parameters of a use, or none

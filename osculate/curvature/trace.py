@@ -11,25 +11,25 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from osculate.curvature.columns import RECOMPUTES
+from osculate.curvature.columns import RECOMPUTES, pull
 from osculate.curvature.linearisation import recording
+from osculate.curvature.rules import words
 from osculate.inputs import Inputs, apply, take
 from osculate.operations import name_of, nodes_behind, tensors_in
 from osculate.parameters import Network
 
-#: Entries of a tensor that are compared; of a larger one these many, evenly spaced.
+#: Entries of a tensor that are compared, evenly spaced: all of a small one, at most twice as many of a large one.
 PROBED = 1024
 #: Operations whose Python value, shape or order of rows depends on the values of a tensor.
-READING = frozenset(
+READING = words(
     "item tolist numpy __array__ __bool__ __int__ __float__ __complex__ __index__ __contains__ is_nonzero equal "
     "allclose nonzero argwhere masked_select masked_scatter unique unique_consecutive bincount repeat_interleave take "
     "gather take_along_dim index_select index_add index_copy index_put scatter scatter_add sort argsort msort topk "
-    "kthvalue searchsorted bucketize tensor_split".split()
+    "kthvalue searchsorted bucketize tensor_split"
 )
-PLAIN = (
-    type(None) | bool | int | float | complex | str | torch.dtype | torch.device | torch.layout | torch.memory_format
-)
-_UNKNOWN = numbers_from()
+#: Types of settings whose text says all.
+PLAIN = (type(None), type(...), bool, int, float, complex, str, torch.dtype, torch.device, torch.memory_format)
+_NUMBERS = numbers_from()
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,6 +47,18 @@ class Alone:
     theta: dict[str, Tensor]
     text: str
     reads: bool
+
+    def gradients(self, column: Tensor) -> dict[str, Tensor | None]:
+        """The gradients (1, …) of each parameter for a column (1, *C) in output space; None where f has none.
+
+        Args:
+            column: The column.
+
+        Cost: one backward pass of one datum.
+        """
+        with recording():  # in which activations are recomputed as they were computed
+            found = pull(self.f, list(self.theta.values()), column.unsqueeze(0))
+        return dict(zip(self.theta, found, strict=True))
 
 
 def pass_alone(network: Network, x: Inputs) -> Alone:
@@ -94,6 +106,7 @@ class Trace(TorchFunctionMode):
         self._lines = hashlib.sha256()
         self._tensors: dict[int, tuple[int, Tensor]] = {}  # keeps the tensors alive, so that no id is reused
         self._names: dict[int, str] = {}
+        self._started = False
 
     @contextmanager
     def over(self, module: nn.Module) -> Iterator[None]:
@@ -103,6 +116,8 @@ class Trace(TorchFunctionMode):
             module: Module of the call.
         """
         self._names = {id(parameter): name for name, parameter in module.named_parameters()}
+        if any(getattr(layer, "_backward_hooks", None) for layer in module.modules()):  # it may change any gradient
+            self._note(f"{next(_NUMBERS)}")
         handle = module.register_forward_pre_hook(self._start, prepend=True, with_kwargs=True)
         try:
             with self:
@@ -116,12 +131,14 @@ class Trace(TorchFunctionMode):
         Args:
             more: An object whose text is added.
         """
-        self._note(repr(more))
+        self._note(repr(more) if self._started else f"{next(_NUMBERS)}")  # hooks were not called: equal to nothing
         return self._lines.hexdigest()
 
     def __torch_function__(self, func: Any, types: object, args: tuple = (), kwargs: dict | None = None) -> Any:
         """Note the operation, and run it."""
         kwargs = kwargs or {}
+        if not self._started:  # copies of buffers
+            return func(*args, **kwargs)
         name = name_of(func)
         picks = name in ("__getitem__", "__setitem__") and tensors_in(args[1:2])
         self.reads |= bool(picks) or name.rstrip("_") in READING or name in READING
@@ -132,7 +149,8 @@ class Trace(TorchFunctionMode):
         return output
 
     def _start(self, module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
-        if not self._tensors:  # a module may call itself
+        if not self._started:  # a module may call itself
+            self._started = True
             made = [self._made(tensor) for tensor in tensors_in((args, kwargs))]
             self._note(f"{made} {self._described((args, kwargs))}")
 
@@ -156,11 +174,11 @@ class Trace(TorchFunctionMode):
             return f"{{{', '.join(f'{key!r}: {self._described(each)}' for key, each in value.items())}}}"
         if isinstance(value, slice):
             return f"slice{self._described((value.start, value.stop, value.step))}"
-        if isinstance(value, PLAIN) or value is Ellipsis:
+        if isinstance(value, PLAIN):
             return repr(value)
         if isinstance(value, type):
             return f"{value.__module__} {value.__qualname__}"
-        return f"{type(value).__name__} {next(_UNKNOWN)}"  # equal to nothing
+        return f"{type(value).__name__} {next(_NUMBERS)}"  # equal to nothing
 
 
 def _probed(tensor: Tensor) -> str:
@@ -170,4 +188,4 @@ def _probed(tensor: Tensor) -> str:
         some = flat[:: max(1, len(flat) // PROBED)].cpu().contiguous()
         return hashlib.sha256(some.view(torch.uint8).numpy().data).hexdigest()
     except (RuntimeError, TypeError, NotImplementedError):  # quantised, sparse
-        return f"{next(_UNKNOWN)}"
+        return f"{next(_NUMBERS)}"

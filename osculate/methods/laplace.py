@@ -24,7 +24,7 @@ from osculate.batches import (
 )
 from osculate.curvature.columns import GGN, Fisher, Kind
 from osculate.curvature.engine import Observation, are_costly
-from osculate.curvature.plan import make_plan
+from osculate.curvature.kept import kept_plan
 from osculate.distributed import Group, group
 from osculate.evidence import calibrated, maximise_evidence
 from osculate.evidence.variational import require_memory
@@ -145,7 +145,7 @@ def laplace(
             targets are of the wrong type.
 
     Cost: one forward pass, and one backward pass without weight gradients for each output (one in all for "fisher");
-    for the first batch another forward pass, and a few over at most 16 of its data. Where it refines, that of
+    and a few passes over at most 16 of the first data, once for a network. Where it refines, that of
     :func:`osculate.refine` in addition, about four times as much.
 
     >>> import osculate as osc
@@ -411,7 +411,7 @@ def network_of(model: nn.Module, subset: str | Iterable[str] | Subnetwork, x: In
     network = Network(model, names)
     if subset != "last_layer":
         return network
-    last = make_plan(network, moved(x, network.device)).last_layer
+    last = kept_plan(network, moved(x, network.device)).last_layer
     del network  # with its copy of the parameters
     if not last:
         raise ValueError(

@@ -121,7 +121,7 @@ def plan(
         ValueError: the data are empty, or do not fit the network or the likelihood.
         TypeError: a Subnetwork, which is chosen by the fit.
 
-    Cost: a few passes over at most 16 data.
+    Cost: a few passes over at most 16 data, once for a network.
 
     >>> import osculate as osc
     >>> X, Y = torch.randn(30, 2), torch.randint(3, (30,))

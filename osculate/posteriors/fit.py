@@ -10,7 +10,9 @@ from torch import Tensor
 from osculate.batches import Numbering, require_finite
 from osculate.curvature.columns import Hessian, Kind
 from osculate.curvature.engine import Observation
-from osculate.curvature.plan import Plan, make_plan
+from osculate.curvature.kept import kept_plan
+from osculate.curvature.plan import Plan
+from osculate.curvature.trace import pass_alone
 from osculate.distributed import ALONE, Group, same_data
 from osculate.inputs import Inputs, apply, count, moved, take
 from osculate.likelihoods import Likelihood
@@ -109,13 +111,11 @@ def observe(
 ) -> Observation:
     """The first batch, with the plan of the network that follows from it."""
     x, y = moved(batch[0], network.device), batch[1].to(network.device)
-    rows, _ = first_rows(x, y)
-    with torch.no_grad():
-        f = network(rows)
-    same = f[:1].expand(count(x) * len(f) // count(rows), *f.shape[1:])
-    likelihood.check(same, y)  # of the shape of the user's batch, which errors name
-    check_density(likelihood, same[: len(f)], y[: len(f)])
-    plan = make_plan(network, x)
+    alone = pass_alone(network, x)
+    f = alone.f.detach().expand(count(x), *alone.f.shape[1:])
+    likelihood.check(f, y)  # of the shape of the user's batch, which errors name
+    check_density(likelihood, f[:ROWS], y[:ROWS])
+    plan = kept_plan(network, x, alone)
     wanted = AT_ONCE * plan.bytes_each(kind.expected(plan.outputs), network.state_dtype.itemsize)
     return Observation(network, plan, likelihood, kind, (x, y), budget(memory, network.device, wanted))
 

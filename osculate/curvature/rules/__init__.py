@@ -35,4 +35,5 @@ from osculate.curvature.rules._base import (
     affine as affine,
     rows_of as rows_of,
     squares_of as squares_of,
+    words as words,
 )
