@@ -37,7 +37,7 @@ class Alone:
     """The pass of the first datum alone.
 
     Attributes:
-        f: Its output (1, *C), with its graph.
+        f: Output (1, *C) of this datum, with its graph.
         theta: The leaves of the graph, the tracked parameters by name.
         text: A digest of the operations.
         reads: True if operations depend on values of tensors, and so perhaps on the data.
@@ -93,8 +93,8 @@ class Trace(TorchFunctionMode):
     """The operations of one pass: which ones, on which tensors and with which settings, in their order.
 
     Whatever changes them is noticed: layers, settings, hooks, parametrisations, functions, control flow. Inputs and
-    results are told apart by their order and have shapes alone; tensors from elsewhere, such as parameters, buffers and
-    constants, have values too.
+    results are numbered, and noted by their shapes alone; tensors from elsewhere, such as parameters, buffers and
+    constants, by their values too.
 
     Attributes:
         reads: True if operations depend on values of tensors.
