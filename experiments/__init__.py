@@ -1,8 +1,8 @@
 """Tables and figures of the documents, measured again: one experiment per file, one record per experiment.
 
 ``python -m experiments --list`` shows all of them, ``python -m experiments ID`` runs one, and RESULTS.md sums up the
-records in ``results/``. There is a folder per document, ``methods`` for comparisons across documents, and
-``functions`` for tasks of posteriors over functions.
+records in ``results/``. There is a folder per document, ``methods`` for comparisons across documents,
+``functions`` for tasks of posteriors over functions, and ``foundation`` for posteriors of adapters.
 
 To add an experiment, write ``experiments/<folder>/<name>.py`` after the model of ``linlap/em.py``, with
 
@@ -26,9 +26,11 @@ from experiments.record import (
     Number,
     Record,
     all_pass,
+    beyond,
     clearly,
     differences,
     estimate,
+    interval,
     listed,
     printed,
     read_record,
@@ -40,7 +42,7 @@ from experiments.runner import Resumable, Runner, Table, ignoring, timed, train
 from osculate.randomness import seeded
 
 # registers the experiments, in the order of the list
-from experiments import lae, linlap, dip, vl, l2m, methods, aevb, functions
+from experiments import lae, linlap, dip, vl, l2m, methods, aevb, functions, foundation
 
 #: Figures that come with a table.
 ALIASES = {"lae-figure11": "lae-table3"}

@@ -5,7 +5,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from math import isfinite, sqrt
+from math import inf, isfinite, sqrt
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
@@ -135,6 +135,31 @@ def clearly(differences: Sequence[float]) -> bool | None:
     if len(differences) < 2:
         return None
     return mean(differences) > 2 * stdev(differences) / len(differences) ** 0.5
+
+
+def interval(values: Sequence[float], level: float = 0.9) -> tuple[float, float]:
+    """Return the t-interval of a mean over seeds; the whole line for fewer than two.
+
+    >>> low, high = interval([1.0, 2.0, 3.0, 4.0, 5.0])  # 2.13 standard errors around 3
+    >>> round(low, 3), round(high, 3)
+    (1.493, 4.507)
+    """
+    from scipy.stats import t
+
+    if len(values) < 2:
+        return -inf, inf
+    reach = float(t.ppf((1 + level) / 2, len(values) - 1)) * stdev(values) / sqrt(len(values))
+    return mean(values) - reach, mean(values) + reach
+
+
+def beyond(differences: Sequence[float], margin: float) -> bool | None:
+    """Return True if all of the 90 % t-interval of a paired difference is above a margin, False if all is below.
+
+    >>> beyond([0.1, 0.12, 0.11], 0.02), beyond([0.1, 0.12, 0.11], 0.2), beyond([0.1, -0.1, 0.2], 0.02)
+    (True, False, None)
+    """
+    low, high = interval(differences)
+    return True if low > margin else False if high < margin else None
 
 
 def together(verdicts: Iterable[bool | None]) -> bool | None:

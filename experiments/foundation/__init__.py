@@ -1,0 +1,3 @@
+"""Posteriors of adapters of foundation models."""
+
+from experiments.foundation import worth
