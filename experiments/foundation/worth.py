@@ -25,7 +25,7 @@ BITS = "NLL of unseen source, bits a byte"
 NETWORK, SCALED, ENSEMBLE, DROPOUT = "network", "temperature scaling", "ensemble of adapters", "MC dropout"
 POSTERIOR = "osc.laplace, adapters and head"
 #: Passes with dropout, and learning rate of the adapters.
-DRAWS, RATE = 50, 3e-3
+DRAWS, RATE = 50, 1e-2
 LIKELIHOOD = osc.likelihoods.Categorical()
 #: One part in so many of the pretraining text is held out.
 HELD_OUT = 40
@@ -67,22 +67,13 @@ class Settings(Resumable):
         members: Networks of the ensemble.
     """
 
-    classes: tuple[str, ...] = (
-        "asyncio",
-        "email",
-        "idlelib",
-        "importlib",
-        "multiprocessing",
-        "tkinter",
-        "unittest",
-        "xml",
-    )
+    classes: tuple[str, ...] = ("asyncio", "email", "idlelib", "importlib", "multiprocessing", "xml")
     outside: tuple[str, ...] = ("concurrent", "http", "logging", "urllib", "wsgiref", "xmlrpc")
-    sizes: tuple[int, int, int] = (16, 8, 100)
+    sizes: tuple[int, int, int] = (32, 8, 100)
     base: Base = field(default_factory=Base)
     rank: int = 4
     dropout: float = 0.1
-    epochs: int = 20
+    epochs: int = 15
     members: int = 5
 
 
