@@ -1,4 +1,8 @@
-"""Worth of a LoRA posterior: the package of a function from few examples, beside ways to calibrate without one."""
+"""Worth of a LoRA posterior: the package of a function from few examples, beside ways to calibrate without one.
+
+Sizes and the learning rate were chosen on the seeds 100 to 102, and the claims with their margins stated before the
+seeds of the record were run.
+"""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,9 +27,10 @@ NLL, ECE, ACCURACY, AUROC = "NLL, nats", "ECE", "accuracy, %", "AUROC, other pac
 OVER, BEST, LEFT = "confidence less accuracy", "best temperature on test data", "NLL at that temperature, nats"
 BITS = "NLL of unseen source, bits a byte"
 NETWORK, SCALED, ENSEMBLE, DROPOUT = "network", "temperature scaling", "ensemble of adapters", "MC dropout"
-POSTERIOR = "osc.laplace, adapters and head"
+POSTERIOR, OF_HEAD = "osc.laplace, adapters and head", "osc.laplace, head alone"
+OF_ADAPTERS, UNREFINED = "osc.laplace, adapters alone", "osc.laplace, adapters and head, refine=False"
 #: Passes with dropout, and learning rate of the adapters.
-DRAWS, RATE = 50, 1e-2
+DRAWS, RATE = 20, 1e-2
 LIKELIHOOD = osc.likelihoods.Categorical()
 #: One part in so many of the pretraining text is held out.
 HELD_OUT = 40
@@ -38,7 +43,7 @@ class Base:
     Args:
         megabytes: Largest size of the text, in 10⁶ characters.
         vocabulary: Number of tokens.
-        tokens: Tokens of a window, and of a function.
+        tokens: Tokens of a window.
         width: Features of a token.
         depth: Number of blocks.
         epochs: Passes over the text.
@@ -59,8 +64,9 @@ class Settings(Resumable):
     Args:
         classes: Packages to tell apart.
         outside: Packages out of distribution.
-        sizes: Functions of a class to train on, to hold out, and at most to test on.
+        sizes: Functions of a class to train on, to hold out, and at most to test on; and at most of an outside package.
         base: The language model.
+        tokens: Tokens of a function, counted from its start.
         rank: Rank of the adapters.
         dropout: Probability of dropout in the adapters.
         epochs: Passes over the training functions.
@@ -68,9 +74,10 @@ class Settings(Resumable):
     """
 
     classes: tuple[str, ...] = ("asyncio", "email", "idlelib", "importlib", "multiprocessing", "xml")
-    outside: tuple[str, ...] = ("concurrent", "http", "logging", "urllib", "wsgiref", "xmlrpc")
-    sizes: tuple[int, int, int] = (32, 8, 100)
+    outside: tuple[str, ...] = ("concurrent", "http", "logging", "tkinter", "unittest", "urllib", "wsgiref", "xmlrpc")
+    sizes: tuple[int, int, int, int] = (32, 8, 60, 30)
     base: Base = field(default_factory=Base)
+    tokens: int = 64
     rank: int = 4
     dropout: float = 0.1
     epochs: int = 15
@@ -140,7 +147,7 @@ class Trial:
     def parts(self) -> tuple[Part, Part, Part]:
         """Functions with the numbers of their packages: to train on, to hold out and to test on."""
         classes, sizes = self.language.settings.classes, self.language.settings.sizes
-        each = zip(*(split(package, sizes, self.seed) for package in classes), strict=True)
+        each = zip(*(split(package, sizes[:3], self.seed) for package in classes), strict=True)
         return tuple(self._labelled(sets) for sets in each)  # type: ignore[return-value]
 
     @property
@@ -158,7 +165,7 @@ class Trial:
         return self._tokens([text for texts in sets for text in texts]), labels
 
     def _tokens(self, texts: Sequence[str]) -> Int[Tensor, "N T"]:
-        return self.language.vocabulary.padded(texts, self.language.settings.base.tokens)
+        return self.language.vocabulary.padded(texts, self.language.settings.tokens)
 
     @cached_property
     def outside(self) -> Int[Tensor, "N T"]:
@@ -208,9 +215,9 @@ METHODS: Mapping[str, Callable[[Trial], osc.posteriors.Posterior]] = {
     ENSEMBLE: Trial.ensemble,
     DROPOUT: Trial.dropout,
     POSTERIOR: Trial.laplace,
-    'osc.laplace, subset="lora"': partial(Trial.laplace, subset="lora"),
-    'osc.laplace, subset="last_layer"': partial(Trial.laplace, subset="last_layer"),
-    "osc.laplace, refine=False": partial(Trial.laplace, refine=False),
+    OF_ADAPTERS: partial(Trial.laplace, subset="lora"),
+    OF_HEAD: partial(Trial.laplace, subset="last_layer"),
+    UNREFINED: partial(Trial.laplace, refine=False),
 }
 
 
@@ -264,14 +271,10 @@ def claims(table: Table) -> Iterator[Claim]:
     yield judged(table, NLL, 0.02, "Its NLL is more than {} nats below that of temperature scaling", SCALED)
     yield judged(table, NLL, 0.02, "Its NLL is more than {} nats below that of the ensemble", ENSEMBLE)
     yield verdict("Cause: the network is overconfident by more than 0.02", table[NETWORK, OVER], 0.02)
-    yield judged(
-        table,
-        LEFT,
-        0.02,
-        "Cause: at the best temperature of each, its NLL is still more than {} nats below, so that it does more than a "
-        "temperature",
-        NETWORK,
-    )
+    more = "Cause: with the best temperature under each, its NLL is still more than {} nats below the network's"
+    yield judged(table, LEFT, 0.02, more, NETWORK)
+    adapters = "Cause: its NLL is more than {} nats below that of the posterior over the head alone"
+    yield judged(table, NLL, 0.02, adapters, OF_HEAD)
 
 
 def judged(table: Table, column: str, margin: float, text: str, other: str, sign: int = -1) -> Claim:
