@@ -8,21 +8,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from experiments.foundation.adapters import Adapted
+
 VOCABULARY, WIDTH, RANK = 53, 16, 2
-
-
-class Adapted(nn.Module):
-    """A frozen linear layer with an adapter of low rank, whose parameters may be of another floating type."""
-
-    def __init__(self, base: nn.Linear) -> None:
-        super().__init__()
-        self.base_layer = base.requires_grad_(False)
-        self.lora_A = nn.ModuleDict({"default": nn.Linear(base.in_features, RANK, bias=False)})
-        self.lora_B = nn.ModuleDict({"default": nn.Linear(RANK, base.out_features, bias=False)})
-
-    def forward(self, x: Tensor) -> Tensor:
-        down = self.lora_A["default"]
-        return self.base_layer(x) + self.lora_B["default"](down(x.to(down.weight.dtype))).to(x.dtype)
 
 
 class Block(nn.Module):
@@ -31,7 +19,7 @@ class Block(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.norms = nn.ModuleList([nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)])
-        self.q_proj, self.v_proj = Adapted(nn.Linear(WIDTH, WIDTH)), Adapted(nn.Linear(WIDTH, WIDTH))
+        self.q_proj, self.v_proj = (Adapted(nn.Linear(WIDTH, WIDTH), RANK) for _ in "qv")
         self.k_proj, self.up = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, 2 * WIDTH)
         self.down = nn.Linear(2 * WIDTH, WIDTH)
 
@@ -66,6 +54,9 @@ def causal_model(
     with torch.random.fork_rng():
         torch.manual_seed(0)
         model = CausalModel(**options).double()
+        for name, p in model.named_parameters():
+            if "lora_B" in name:  # zero at first
+                nn.init.normal_(p, std=0.3)
     for name, p in model.named_parameters():
         p.requires_grad_("lora_" in name)
         p.data = p.data.to(dtype if "lora_" not in name or adapters is None else adapters)

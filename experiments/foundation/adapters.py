@@ -21,7 +21,7 @@ class Adapted(nn.Module):
         dropout: Probability of dropout at the adapter's input.
     """
 
-    def __init__(self, base: nn.Linear, rank: int = 2, dropout: float = 0.0) -> None:
+    def __init__(self, base: nn.Linear, rank: int, dropout: float = 0.0) -> None:
         super().__init__()
         self.base_layer = base.requires_grad_(False)
         self.dropout = nn.Dropout(dropout)

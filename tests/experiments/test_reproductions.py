@@ -260,6 +260,15 @@ TINY: Mapping[str, Mapping[str, Any]] = {
         "steps": 2,
         "shown": 2,
     },
+    "foundation-worth": {
+        "classes": ["asyncio", "email"],
+        "outside": ["http"],
+        "sizes": [8, 4, 8, 4],
+        "base": {"megabytes": 0.1, "vocabulary": 300, "tokens": 16, "width": 32, "depth": 1, "epochs": 1},
+        "tokens": 16,
+        "epochs": 1,
+        "members": 2,
+    },
     "fit-defaults": {"sets": ["diabetes"], "epochs": 2},
     "training-defaults": {"sets": ["diabetes"], "rates": [1e-3, 1e-2], "epochs": 2},
     "l2m-uci": {
