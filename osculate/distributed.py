@@ -86,7 +86,7 @@ class Group:
 
     def send(self, tensor: Tensor, source: int) -> None:
         """Replace a contiguous tensor by that of one process, in place."""
-        with self._meeting():
+        with self.meeting():
             dist.broadcast(tensor, source)
 
     def gather(self, value: Any) -> list[Any]:
