@@ -17,6 +17,8 @@ import torch
 DEFAULT_BUDGET = 2**28
 #: Largest default for large networks, whose layers are slow on small batches.
 LARGEST_BUDGET = 2**30
+#: Bytes of a pass by default on a GPU, where starting an operation takes longer than small chunks of it.
+GPU_BUDGET = 2**32
 #: Bytes for which nobody looks how much is free.
 NEGLIGIBLE = 2**20
 #: Largest share of the free memory that a default may take.
@@ -36,7 +38,8 @@ def budget(memory: str | int | None, device: torch.device, wanted: int = 0) -> i
 
     Args:
         memory: Bytes that a call may take in all, of which :data:`TEMPORARY` is returned, or a text such as "2GB" or
-            "500 MiB"; None for 256 MiB (more where more is wanted), or a quarter of what is free, whichever is smaller.
+            "500 MiB"; None for 256 MiB (more where more is wanted; 4 GiB on a GPU), or a quarter of what is free,
+            whichever is smaller.
         device: Device of the pass.
         wanted: Bytes below which the pass would be slow; up to 1 GiB of them are granted by default.
 
@@ -48,7 +51,8 @@ def budget(memory: str | int | None, device: torch.device, wanted: int = 0) -> i
     """
     if memory is None:
         share = int(SHARE * _lately_free(device, int(time.monotonic())))
-        return min(max(DEFAULT_BUDGET, min(wanted, LARGEST_BUDGET)), max(2**20, share))
+        usual = GPU_BUDGET if device.type == "cuda" else max(DEFAULT_BUDGET, min(wanted, LARGEST_BUDGET))
+        return min(usual, max(2**20, share))
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", str(memory))
     amount = float(found[1]) * UNITS.get(found[2].upper(), 0) if found else 0.0
     if amount < 1:

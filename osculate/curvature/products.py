@@ -143,17 +143,34 @@ def hessian_product(
     return total[:-1]
 
 
-def portions(network: Network, x: Inputs, vectors: int, memory: int) -> tuple[list[slice], list[slice]]:
-    """Slices of the directions and of the data that fit into the memory together."""
+def portions(
+    network: Network, x: Inputs, vectors: int, memory: int, collected: bool = False
+) -> tuple[list[slice], list[slice]]:
+    """Slices of the directions and of the data that fit into the memory together.
+
+    Args:
+        network: The network.
+        x: Inputs.
+        vectors: Number of directions.
+        memory: Bytes.
+        collected: True where the products of all data with a slice of the directions are held together.
+    """
     itemsize, size = network.state_dtype.itemsize, count(x)
-    together = max(1, min(vectors, memory // (4 * itemsize * network.space.size)))
-    left = max(memory // 4, memory - 4 * itemsize * together * network.space.size)
-    step = max(1, left // (2 * itemsize * together * activations(network, x)))
+    kept, outputs = _sizes(network, x)
+    each = itemsize * (4 * network.space.size + (size * outputs if collected else 0))
+    together = max(1, min(vectors, memory // each))
+    left = max(memory // 4, memory - each * together)
+    step = max(1, left // (2 * itemsize * together * (kept + outputs)))
     return even_parts(vectors, together), even_parts(size, step)
 
 
 def activations(network: Network, x: Inputs) -> int:
     """The number of floats that a forward pass keeps for one datum."""
+    return sum(_sizes(network, x))
+
+
+def _sizes(network: Network, x: Inputs) -> tuple[int, int]:
+    """The numbers of floats that a forward pass keeps for one datum and returns."""
     own = {p.untyped_storage().data_ptr() for p in network.module.parameters()}
     sizes: list[int] = []
 
@@ -164,4 +181,4 @@ def activations(network: Network, x: Inputs) -> int:
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         f, _ = with_graph(network, take(x, slice(1)))
-    return sum(sizes) + prod(f.shape)
+    return sum(sizes), prod(f.shape)

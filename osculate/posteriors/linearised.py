@@ -151,12 +151,10 @@ def deviations(
     Cost: about three forward passes a draw.
     """
     x, limit = moved(x, q.network.device), budget(memory, q.network.device)
-    each = count(x) * q.fit.plan.outputs * q.mean.itemsize
-    draws, data = portions(q.network, x, max(1, min(samples, limit // each)), limit)
-    step = draws[0].stop
+    draws, data = portions(q.network, x, samples, limit, collected=True)
     whole = Linearisation(q.network, x) if len(data) == 1 else None  # its graph serves every draw
-    for start in range(0, samples, step):
-        v = q.sample(min(step, samples - start), generator) - q.mean
+    for some in draws:
+        v = q.sample(some.stop - some.start, generator) - q.mean
         found = []
         for part in data:
             at = whole or Linearisation(q.network, take(x, part))
