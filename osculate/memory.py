@@ -18,7 +18,7 @@ DEFAULT_BUDGET = 2**28
 #: Largest default for large networks, whose layers are slow on small batches.
 LARGEST_BUDGET = 2**30
 #: Bytes of a pass by default on a GPU, where starting an operation takes longer than small chunks of it.
-GPU_BUDGET = 2**32
+GPU_BUDGET = 2**33
 #: Bytes for which nobody looks how much is free.
 NEGLIGIBLE = 2**20
 #: Largest share of the free memory that a default may take.
@@ -38,7 +38,7 @@ def budget(memory: str | int | None, device: torch.device, wanted: int = 0) -> i
 
     Args:
         memory: Bytes that a call may take in all, of which :data:`TEMPORARY` is returned, or a text such as "2GB" or
-            "500 MiB"; None for 256 MiB (more where more is wanted; 4 GiB on a GPU), or a quarter of what is free,
+            "500 MiB"; None for 256 MiB (more where more is wanted; 8 GiB on a GPU), or a quarter of what is free,
             whichever is smaller.
         device: Device of the pass.
         wanted: Bytes below which the pass would be slow; up to 1 GiB of them are granted by default.

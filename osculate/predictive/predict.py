@@ -72,7 +72,7 @@ def predict(
         samples: Number of draws for ``via="sampled"`` and ``link="functions"``, shared by all inputs, or of passes with
             dropout; by default 100, and 16 where the default takes draws. An ensemble predicts with all its members
             instead, and a mixture divides the draws among its members.
-        memory: Bytes that the call may take, or a text such as "2GB"; by default about 256 MiB (4 GiB on a GPU), or a
+        memory: Bytes that the call may take, or a text such as "2GB"; by default about 256 MiB (8 GiB on a GPU), or a
             quarter of the free memory.
         generator: Source of random numbers.
 

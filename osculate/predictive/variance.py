@@ -60,7 +60,7 @@ def functional_variance(
         q: A Gaussian posterior, a mixture of them, or what ``osc.train`` returned.
         x: Inputs (N, …).
         diagonal: Only the variance of each output.
-        memory: Bytes that the call may take, or a text such as "2GB"; by default about 256 MiB (4 GiB on a GPU), or a
+        memory: Bytes that the call may take, or a text such as "2GB"; by default about 256 MiB (8 GiB on a GPU), or a
             quarter of the free memory.
         via: "columns" (exact), "samples" or "sketch".
         samples: S, for the last two; the members of a mixture share them, with two at least.
