@@ -56,7 +56,7 @@ def causal_model(
         model = CausalModel(**options).double()
         for name, p in model.named_parameters():
             if "lora_B" in name:  # zero at first
-                nn.init.normal_(p, std=0.3)
+                nn.init.uniform_(p, -(RANK**-0.5), RANK**-0.5)
     for name, p in model.named_parameters():
         p.requires_grad_("lora_" in name)
         p.data = p.data.to(dtype if "lora_" not in name or adapters is None else adapters)

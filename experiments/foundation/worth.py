@@ -252,7 +252,7 @@ def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Finding
     trials = {seed: Trial(language, seed) for seed in seeds}
     network, bits = language.trained
     table = Table()
-    table.add("language model", {BITS: bits, "parameters": sum(p.numel() for p in network.parameters())})
+    table.add("language model", {BITS: bits, "parameters": float(sum(p.numel() for p in network.parameters()))})
     about = [str(replace(settings, cells="")), described(library())]
     jobs = [(name, seed) for seed, name in product(seeds, METHODS)]
     runs = runner.over("networks and methods", jobs, lambda name, seed: scored(trials[seed], name), "worth", about)

@@ -111,10 +111,15 @@ def observe(
 ) -> Observation:
     """The first batch, with the plan of the network that follows from it."""
     x, y = moved(batch[0], network.device), batch[1].to(network.device)
-    alone = pass_alone(network, x)
-    f = alone.f.detach().expand(count(x), *alone.f.shape[1:])
-    likelihood.check(f, y)  # of the shape of the user's batch, which errors name
-    check_density(likelihood, f[:ROWS], y[:ROWS])
+    try:
+        alone = pass_alone(network, x)
+        f = alone.f.detach().expand(count(x), *alone.f.shape[1:])
+        likelihood.check(f, y)
+        check_density(likelihood, f[:ROWS], y[:ROWS])
+    except (TypeError, ValueError):
+        with torch.no_grad():
+            network(first_rows(x, y)[0])  # an error about its outputs names the shapes for the user's batch
+        raise
     plan = kept_plan(network, x, alone)
     wanted = AT_ONCE * plan.bytes_each(kind.expected(plan.outputs), network.state_dtype.itemsize)
     return Observation(network, plan, likelihood, kind, (x, y), budget(memory, network.device, wanted))
