@@ -17,6 +17,7 @@ from osculate.autoencoders import build as build_autoencoder
 from osculate.cli.codes import PIXELS
 from osculate.cli.options import DataOptions, plain
 from osculate.data import Dataset, Scaling
+from osculate.data.catalogue import CATALOGUE, Files
 from osculate.likelihoods import Categorical, Gaussian, Likelihood
 from osculate.methods import Method
 from osculate.networks import WithPrior, build
@@ -129,17 +130,44 @@ class Card:
             )
         return dataset
 
+    def require_shape(self, shape: tuple[int, ...], source: object) -> None:
+        """Raise ValueError if inputs of this shape, from this file or data set, do not fit the network."""
+        if shape != self.input_shape:
+            raise ValueError(
+                f"the inputs in {str(source)!r} have shape {shape} each, but the network takes {self.input_shape}: "
+                "reshape them, or name data like those of the training."
+            )
+
+    def loaded(self, data: DataOptions) -> Dataset:
+        """Read a data set whose inputs fit the network; where their shape is known, before any download.
+
+        Raises:
+            ValueError: the shape does not fit, or there are other numbers of outputs.
+        """
+        known = None if data.data is None else CATALOGUE.get(data.data, Files()).shape
+        if known is not None:
+            self.require_shape(known, data.data)
+        dataset = data.load()
+        self.require_shape(tuple(dataset.input_shape), dataset.name)
+        classes = dataset.classes is None, self.classes is None
+        if dataset.has_targets and not self.reconstructs and (dataset.outputs, classes[0]) != (self.outputs, classes[1]):
+            kinds = [
+                f"{number} {'real values' if real else 'classes'}"
+                for number, real in ((dataset.outputs, classes[0]), (self.outputs, classes[1]))
+            ]
+            raise ValueError(
+                f"{dataset.name!r} has {kinds[0]}, but the network was trained for {kinds[1]}: name data like those of "
+                "the training."
+            )
+        return dataset
+
     def inputs(self, x: Tensor, source: object) -> Tensor:
         """Inputs of a file, in the units of the training.
 
         Raises:
             ValueError: the shape does not fit the network.
         """
-        if tuple(x.shape[1:]) != self.input_shape:
-            raise ValueError(
-                f"the inputs in {str(source)!r} have shape {tuple(x.shape[1:])} each, but the network takes "
-                f"{self.input_shape}: reshape them."
-            )
+        self.require_shape(tuple(x.shape[1:]), source)
         scaling = self.scaling("input")
         return x if scaling is None else scaling.apply(x)
 

@@ -52,14 +52,13 @@ class DataOptions:
     """The data.
 
     Args:
-        data: Name of a data set (digits, diabetes, fashion_mnist, …) or an .npz file with X and y; autoencoders need X
-            only.
+        data: Name of a data set (osculate data list) or an .npz file with X and y; autoencoders need X only.
         data_folder: Folder of the named data set; by default $OSCULATE_DATA, then the cache, then a download.
         train_size: Number of training rows; by default all.
         validation_size: Number of rows held out of the training data; by default a tenth, at most 2000.
-        split: Number of the split, for sets with several.
-        splits: Family of splits: standard, gap or random.
-        split_seed: Seed of the choice of held-out rows, separate from the seed of the training.
+        split: Number of the split, for sets with several; by default 0.
+        splits: Family of splits, standard, gap or random; by default standard.
+        split_seed: Seed of the choice of held-out rows; by default 0.
     """
 
     data: str | None = None
@@ -104,9 +103,9 @@ class RunOptions:
     """The output and the device.
 
     Args:
-        output: Folder or file of the results; see the description of the command.
-        device: Auto (an accelerator if there is one), cpu, cuda, cuda:1, mps.
-        progress: Show progress bars.
+        output: Folder or file of the results; the default is in the description above.
+        device: Device, cpu, cuda, cuda:1, mps; by default auto, an accelerator if there is one.
+        progress: Show progress bars, which --no-progress leaves out.
     """
 
     output: Path | None = None

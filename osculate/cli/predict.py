@@ -1,4 +1,4 @@
-"""Predict with a posterior, and write means, probabilities and their uncertainties to a file.
+"""Write predictions of a posterior and their uncertainties to a file.
 
 Inputs are --inputs file.npz (X), or the test part of --data. --output names the file (predictions.npz or .csv); a name
 without an extension writes both.
@@ -48,10 +48,9 @@ class PosteriorOptions:
     Args:
         posterior: The file posterior.safetensors of osculate fit or train, in one folder with model.safetensors; or
             this folder.
-        model: The package.module:factory of your own network, which is then allowed to run.
-        via: Kind of predictive, {ways}, if the posterior has it. By default linearised for a Gaussian (sampled for
-            autoencoders), the members for an ensemble, sampled networks for swag and hmc.
-        link: Integration of class probabilities, {links}.
+        model: The package.module:factory of your own network, which is then allowed to run; by default none.
+        via: Kind of predictive, {ways}; by default linearised for a Gaussian, else sampled or the posterior's own.
+        link: Integration of class probabilities, {links}; by default mc.
         samples: Number of sampled networks; by default 100, for imputation 10, for few labels 20.
         seed: Seed of the draws.
     """
@@ -108,17 +107,20 @@ class InputOptions:
     """The inputs to predict for.
 
     Args:
-        inputs: An .npz file with X, in the units of the training data; by default the test part of the data.
+        inputs: An .npz file with X, in the units of the training data; by default the test part of --data.
     """
 
     inputs: Path | None = None
 
 
 PARTS = (PosteriorOptions, InputOptions, DataOptions, RunOptions)
+SUBJECT = "posterior"
+#: Sizes of the parts of training.
+LEAVES_OUT = ("train_size", "validation_size")
 
 
-def run(options: PosteriorOptions, inputs: InputOptions, data: DataOptions, run_options: RunOptions) -> None:
-    """Predict and write."""
+def run(options: PosteriorOptions, inputs: InputOptions, data: DataOptions, run_options: RunOptions) -> dict[str, Any]:
+    """Predict and write; return the files and what they hold."""
     output = run_options.output or options.folder / "predictions"
     suffixes = (output.suffix,) if output.suffix else FORMATS
     for suffix in suffixes:
@@ -129,15 +131,13 @@ def run(options: PosteriorOptions, inputs: InputOptions, data: DataOptions, run_
         path = own_arrays(inputs.inputs, "--inputs", "the array X")
         x = card.inputs(read_arrays(path, targets=False)[0], path)
     else:
-        x = data.over(card.data_options()).load().test[0]
-        if tuple(x.shape[1:]) != card.input_shape:
-            raise ValueError(
-                f"the inputs have shape {tuple(x.shape[1:])} each, but the network takes {card.input_shape}."
-            )
+        x = card.loaded(data.over(card.data_options())).test[0]
     columns = predictions(q, x, card, options, run_options.progress)
     for suffix in suffixes:
         _write(output.with_suffix(suffix), columns, card)
         print(f"Saved {len(x)} predictions to {output.with_suffix(suffix)}")
+    shapes = {name: list(values.shape) for name, values in columns.items()}
+    return {"files": [output.with_suffix(suffix) for suffix in suffixes], "predictions": len(x), "columns": shapes}
 
 
 def predictions(
