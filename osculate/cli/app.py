@@ -1,15 +1,12 @@
 """The parser: each command is a few frozen dataclasses, whose fields are its options and the keys of its YAML."""
 
-import json
-import math
 import os
 import re
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import redirect_stdout
-from dataclasses import dataclass, fields
-from functools import cached_property
+from dataclasses import fields
+from difflib import get_close_matches
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -29,94 +26,22 @@ from osculate.cli import (
     reconstruct,
     train,
 )
+from osculate.cli.command import PROBLEM, Command
 from osculate.cli.folder import read_config
-from osculate.cli.help import Option, command_help, options_of, section
-from osculate.cli.options import plain
+from osculate.cli.help import section
 from osculate.files import versions
-from osculate.registry import choose, lookup
+from osculate.registry import lookup
 
 #: Errors that a user can cause and repair, which are printed as one sentence without a traceback.
 USER_ERRORS = (ValueError, TypeError, OSError, FloatingPointError, ImportError, ArgumentError)
-#: Exit statuses: a command found a problem, a user can repair an error, the reader of the output has gone, Ctrl+C.
-PROBLEM, WRONG, UNREAD, INTERRUPTED = 1, 2, 141, 130
+#: Exit statuses: a user can repair an error, the reader of the output has gone, Ctrl+C.
+WRONG, UNREAD, INTERRUPTED = 2, 141, 130
 
 DESCRIPTION = "Calibrated uncertainty for neural networks by Laplace's method."
 EPILOGUE = f"""osculate COMMAND --help lists the options of a command, --version prints the version, --traceback
 shows where an error happened. osculate demo needs no option and downloads nothing.
 Exit status: 0 done, {PROBLEM} a problem found by doctor or a bug, {WRONG} an option, file or data set to mend,
 {INTERRUPTED} interrupted."""
-
-
-@dataclass(frozen=True)
-class Command:
-    """One command.
-
-    Args:
-        run: Function of one value of each part, which returns the results of a command that reports.
-        parts: Frozen dataclasses whose fields are the options.
-        text: Description of the command and its output; the list of commands shows the first line.
-        subject: The option to which a positional argument belongs, if any.
-        shares: True if the processes of torchrun share the work.
-        reports: True if it has the option ``--json``.
-        leaves_out: Names of fields of the parts that have no effect here and are no options.
-    """
-
-    run: Callable[..., Mapping[str, Any] | None]
-    parts: tuple[type, ...]
-    text: str
-    subject: str = ""
-    shares: bool = False
-    reports: bool = False
-    leaves_out: tuple[str, ...] = ()
-
-    def require_processes(self, name: str) -> None:
-        """Raise ValueError if several processes run a command, of this name, that has nothing to share."""
-        size = int(os.environ.get("WORLD_SIZE", "1"))
-        if size > 1 and not self.shares:
-            raise ValueError(
-                f"osculate {name} runs in one process, and these are {size}: start it without torchrun. osculate fit "
-                "shares its data out, and in Python osc.train does."
-            )
-
-    def call(self, chosen: Namespace) -> int:
-        """Run the command with the parsed options, and return its exit status."""
-        values = chosen.as_dict()
-        parts = [
-            part(**{f.name: values[f.name] for f in fields(part) if f.name not in self.leaves_out})
-            for part in self.parts
-        ]
-        if self.reports and values["json"]:
-            with redirect_stdout(sys.stderr):
-                found = self.run(*parts)
-            if found is not None:  # None in the further processes of torchrun
-                print(json.dumps(_finite(plain(found)), indent=2))
-        else:
-            found = self.run(*parts)
-        return PROBLEM if found and found.get("problems") else 0
-
-    @cached_property
-    def every(self) -> dict[str, Option]:
-        """All options by name."""
-        return {option.name: option for part in self.parts for option in options_of(part, self.leaves_out)}
-
-    @property
-    def options(self) -> list[str]:
-        """The names of all options."""
-        return list(self.every)
-
-    @property
-    def general(self) -> list[str]:
-        """The names of the options that no part has."""
-        return ["config", "print_config", *(["json"] if self.reports else []), "traceback", "help"]
-
-    def help(self, program: str) -> str:
-        """The help.
-
-        Args:
-            program: The command as it is typed.
-        """
-        subject = f" [{self.subject.upper()}]" if self.subject else ""
-        return command_help(f"{program}{subject} [options]", self.text, self.parts, self.leaves_out, self.general)
 
 
 def _command(module: Any) -> Command:
@@ -162,9 +87,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
 
     def dispatch(typed: list[str]) -> int:
+        if typed[:1] == ["help"]:
+            typed = [*typed[1:], "--help"]
         place = next((place for place, word in enumerate(typed) if not word.startswith("-")), len(typed))
         for word in typed[:place]:
-            choose("option of osculate", word, ("-h", "--help", "--version", "--traceback"))
+            _require_option(word, ("-h", "--help", "--version", "--traceback"), "osculate", " before the command")
         if "--version" in typed[:place]:
             print(f"osculate {versions(('osculate',))['osculate']}")
             return 0
@@ -198,6 +125,8 @@ def _run(command: Command, program: str, typed: list[str], name: str = "") -> in
     if {"-h", "--help"} & set(typed):
         print(command.help(program))
         return 0
+    as_json = command.reports and "--json" in typed
+    typed = [word for word in typed if not (as_json and word == "--json")]
     _require_known(typed, command, program)
     typed = _with_subject(typed, command, program)
     _require_plain_configs(typed, command, program)
@@ -206,10 +135,12 @@ def _run(command: Command, program: str, typed: list[str], name: str = "") -> in
         chosen = parser_of(command).parse_args(words)
     except ArgumentError as error:
         raise ValueError(_in_words(str(error), typed, command, program)) from error
+    except SystemExit as end:  # after --print-config
+        return int(end.code or 0)
     if name:
         command.require_processes(name)
     require_typed_factory(typed, chosen)
-    return command.call(chosen)
+    return command.call(chosen, as_json)
 
 
 def answered(program: str, dispatch: Callable[[list[str]], int], typed: list[str]) -> int:
@@ -270,8 +201,6 @@ def parser_of(command: Command) -> ArgumentParser:
     """The parser of the options of a command; its help is :meth:`Command.help`."""
     parser = ArgumentParser(exit_on_error=False, add_help=False)
     parser.add_argument("--config", action="config")
-    if command.reports:
-        parser.add_argument("--json", type=bool, default=False)
     for part in command.parts:
         for field in fields(part):
             if field.name in command.every:
@@ -289,7 +218,6 @@ def _normalised(words: Sequence[str], commands: Mapping[str, Command]) -> list[s
     """
     options = [option for command in commands.values() for option in command.every.values()]
     switches = {option.flag for option in options if option.kinds == (bool,)}
-    switches |= {"--json"} if any(command.reports for command in commands.values()) else set()
     result = []
     for number, word in enumerate(words):
         name, equals, value = word.partition("=")
@@ -324,10 +252,9 @@ def _with_subject(typed: list[str], command: Command, program: str) -> list[str]
         if word.startswith("-") or _awaits(before):
             result.append(word)
         elif not command.subject or found:
-            option = f"--{command.subject.replace('_', '-')} has a value already: put" if found else "put"
             raise ValueError(
-                f"{program} does not know what {word!r} is; {option} the name of an option before it, as "
-                f"{program} --help lists them."
+                f"{program} does not know what {word!r} is for: put the name of an option before it; {program} --help "
+                "lists them."
             )
         else:
             found.append(word)
@@ -344,9 +271,8 @@ def _values(typed: Sequence[str], option: str) -> list[str]:
 def _require_plain_configs(typed: Sequence[str], command: Command, program: str) -> None:
     """Raise ValueError for configuration files that the parser should not read, or with unknown keys."""
     for path in map(Path, _values(typed, "--config")):
-        keys = [str(key).replace("-", "_") for key in read_config(path)]
-        for key in keys:
-            choose(f"option in {str(path)!r} of {program}", key, command.options)
+        for key in read_config(path):
+            _require_option(str(key).replace("-", "_"), command.options, program, f" in {str(path)!r}")
 
 
 def require_typed_factory(typed: Sequence[str], chosen: Namespace) -> None:
@@ -367,24 +293,21 @@ def _one_line(error: object) -> str:
     return " ".join(str(error).split()) or type(error).__name__
 
 
-def _finite(value: Any) -> Any:
-    """A value for JSON, which knows no infinite numbers: they become null."""
-    if isinstance(value, dict):
-        return {name: _finite(part) for name, part in value.items()}
-    if isinstance(value, list):
-        return [_finite(part) for part in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
 def _require_known(typed: Sequence[str], command: Command, program: str) -> None:
     """Raise ValueError with the known options for an unknown one."""
     known = [f"--{name.replace('_', '-')}" for name in (*command.options, *command.general)]
     for before, word in pairwise(["", *typed]):
         name = word.partition("=")[0].partition(".")[0]
-        if word.startswith("--"):
-            choose(f"option of {program}", name, known)
-        elif word.startswith("-") and not _is_number(word) and not _awaits(before):
-            choose(f"option of {program}", name, known)
+        if word.startswith("--") or (word.startswith("-") and not _is_number(word) and not _awaits(before)):
+            _require_option(name, known, program)
+
+
+def _require_option(name: str, known: Sequence[str], program: str, where: str = "") -> None:
+    """Raise ValueError with the nearest known option for an unknown one: all of them would fill the screen."""
+    if name not in known:
+        near = get_close_matches(name, known, n=1)
+        hint = f" (did you mean {near[0]}?)" if near else ""
+        raise ValueError(f"{program} has no option {name}{where}{hint}: {program} --help lists all.")
 
 
 def _is_number(word: str) -> bool:
@@ -412,7 +335,7 @@ def _in_words(message: str, typed: Sequence[str], command: Command, program: str
         taken = flags[empty[1]].values if empty[1] in flags else "the path of a YAML file"
         return f"{empty[1]} needs a value: {taken}."
     wrong = re.search(r'Parser key "(\w+)[^"]*"', message)
-    given = re.search(r"Given value: (.*)", message)
+    given = re.search(r"(?:Given|Got) value: (.*)", message)
     if wrong and given and wrong[1] in every:
         option = every[wrong[1]]
         named = any(word.partition("=")[0].partition(".")[0] == option.flag for word in typed)

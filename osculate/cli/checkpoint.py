@@ -150,7 +150,11 @@ class Card:
         dataset = data.load()
         self.require_shape(tuple(dataset.input_shape), dataset.name)
         classes = dataset.classes is None, self.classes is None
-        if dataset.has_targets and not self.reconstructs and (dataset.outputs, classes[0]) != (self.outputs, classes[1]):
+        if (
+            dataset.has_targets
+            and not self.reconstructs
+            and (dataset.outputs, classes[0]) != (self.outputs, classes[1])
+        ):
             kinds = [
                 f"{number} {'real values' if real else 'classes'}"
                 for number, real in ((dataset.outputs, classes[0]), (self.outputs, classes[1]))
@@ -232,7 +236,12 @@ def build_network(name: str, input_shape: tuple[int, ...], outputs: int, options
                 return build_autoencoder(known, input_shape, **options)
             return build(known, input_shape, outputs, **options)
         except TypeError as error:
-            raise ValueError(f"the network {name!r} does not take the options {dict(options)}: {error}.") from None
+            made = {**networks.REGISTRY, **autoencoders.REGISTRY}[known]
+            taken = list(inspect.signature(getattr(made, "__self__", made)).parameters)
+            raise ValueError(
+                f"the network {name!r} does not take the options {dict(options)} ({error}); its constructor has "
+                f"{', '.join(taken)}."
+            ) from None
     factory = _factory(name)
     accepted = inspect.signature(factory).parameters
     offered = {"input_shape": input_shape, "outputs": outputs}

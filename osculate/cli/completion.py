@@ -9,12 +9,13 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from osculate import autoencoders, curvature, data
 from osculate.checks import require_library
 from osculate.cli.approximation import PRIORS, STORABLE
 from osculate.cli.checkpoint import MODELS
+from osculate.cli.command import Command
 from osculate.cli.evaluate import TASKS
 from osculate.cli.methods import METHODS
 from osculate.evidence.laplace import MODES
@@ -22,9 +23,6 @@ from osculate.methods.laplace import SUBSETS
 from osculate.predictive import link
 from osculate.registry import choose
 from osculate.training.settings import AUTO, LOGGERS, OPTIMIZERS, SCHEDULES
-
-if TYPE_CHECKING:
-    from osculate.cli.app import Command
 
 SHELLS = ("bash", "zsh")
 #: The names that an option takes, by its key; other values are possible for some.
@@ -78,7 +76,7 @@ def run(options: CompletionOptions) -> None:
     print(script(COMMANDS, options.shell))
 
 
-def script(commands: Mapping[str, "Command"], shell: str) -> str:
+def script(commands: Mapping[str, Command], shell: str) -> str:
     """The script of a shell.
 
     Args:
@@ -104,10 +102,11 @@ def script(commands: Mapping[str, "Command"], shell: str) -> str:
         summary = command.text.splitlines()[0].removesuffix(".")
         _add_options(families.get(family, below).add_parser(word, help=_plain(summary)), command)
     offers = "\n".join(OFFER[shell].format(name=name, words=" ".join(NAMES[name])) for name in FILES)
-    return shtab.complete(parser, shell, preamble={shell: offers})
+    preamble: Any = {shell: offers}
+    return shtab.complete(parser, shell, preamble=preamble)
 
 
-def _add_options(parser: argparse.ArgumentParser, command: "Command") -> None:
+def _add_options(parser: argparse.ArgumentParser, command: Command) -> None:
     import shtab
 
     parser.add_argument("--config", help="YAML file with options").complete = shtab.FILE  # type: ignore[attr-defined]
@@ -119,11 +118,10 @@ def _add_options(parser: argparse.ArgumentParser, command: "Command") -> None:
             for flag in option.flags:
                 parser.add_argument(flag, action="store_true", help=text)
             continue
-        names = [option.flag] if option.name != command.subject else [option.flag, "subject"]
-        for name in names:
-            added: Any = parser.add_argument(name.replace("subject", option.name), help=text)
+        for name in (option.flag, *([option.name] if option.name == command.subject else [])):
+            added: Any = parser.add_argument(name, help=text)
             if option.name in FILES:
-                added.complete = {shell: f"_osculate_{option.name}" for shell in SHELLS}
+                added.complete = dict.fromkeys(SHELLS, f"_osculate_{option.name}")
             elif Path in option.kinds:
                 added.complete = shtab.FILE
             elif option.name in NAMES:

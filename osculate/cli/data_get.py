@@ -4,11 +4,11 @@ Nothing is downloaded that is found in the folder named by OSCULATE_DATA or in t
 """
 
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any
 
 from osculate.data import REGISTRY
 from osculate.data.catalogue import fetch
-from osculate.registry import lookup
 
 
 @dataclass(frozen=True)
@@ -27,10 +27,18 @@ SUBJECT = "names"
 
 
 def run(options: GetOptions) -> dict[str, Any]:
-    """Download what is missing, and print where everything is."""
+    """Download what is missing, and print where everything is.
+
+    Raises:
+        ValueError: a name is unknown, or a set is missing that has no public original.
+        FileNotFoundError: a download has failed.
+    """
     names = [stripped for name in options.names.split(",") if (stripped := name.strip())]
     for name in names:  # before the first download
-        lookup("data set", name, REGISTRY)
+        if name not in REGISTRY:
+            near = get_close_matches(name, REGISTRY, n=1)
+            hint = f" (did you mean {near[0]!r}?)" if near else ""
+            raise ValueError(f"unknown data set {name!r}{hint}: osculate data list shows all.")
     found = {}
     for name in names:
         found[name] = fetch(name)

@@ -38,7 +38,7 @@ def run(options: DoctorOptions) -> dict[str, Any]:
     problems: list[str] = []
     libraries = {name: _library(name, problems) for name in EXTRAS}
     missing = sorted({extra for name, extra in EXTRAS.items() if libraries[name] is None})
-    facts = {
+    facts: dict[str, Any] = {
         "versions": versions(("osculate", "safetensors", "scipy")),
         "libraries": libraries,
         "missing extras": missing,
@@ -52,7 +52,7 @@ def run(options: DoctorOptions) -> dict[str, Any]:
     }
     for title, content in facts.items():
         print(title)
-        rows = content.items() if isinstance(content, dict) else [("", ", ".join(content) or "none")]
+        rows: Any = content.items() if isinstance(content, dict) else [("", ", ".join(content) or "none")]
         for name, value in rows:
             shown = readable(value) if title == "memory" else "not installed" if value is None else value
             print(f"  {name:<32} {shown}" if name else f"  {shown}")
@@ -100,13 +100,12 @@ def _devices(problems: list[str]) -> dict[str, str]:
 
 def _threads(problems: list[str]) -> dict[str, Any]:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    if torch.get_num_threads() > cores:
-        problems.append(
-            f"torch uses {torch.get_num_threads()} threads on {cores} cores, which is slow: set OMP_NUM_THREADS={cores}."
-        )
+    used = torch.get_num_threads()
+    if used > cores:
+        problems.append(f"torch uses {used} threads on {cores} cores, which is slow: set OMP_NUM_THREADS={cores}.")
     return {
         "cores": cores,
-        "threads of torch": torch.get_num_threads(),
+        "threads of torch": used,
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "not set"),
     }
 

@@ -1,9 +1,10 @@
 """Compare a posterior with its network on test data.
 
-The test data are the test part of the training data set, or every row of another file. Prints one table, and runs other
-tasks, some of them for autoencoders, with --task. For calibration it is written as JSON to --output (by default evaluation.json in the posterior's
-folder); for the tasks for autoencoders as a section of metrics.json in the posterior's folder, or to --output, together
-with figures.
+Prints one table for the test part of the training data set, or for every row of another file; --task runs other tasks,
+some of them for autoencoders.
+
+Writes JSON to --output (by default evaluation.json in the posterior's folder); the tasks for autoencoders write a
+section of metrics.json in that folder, or --output, and figures.
 """
 
 import warnings

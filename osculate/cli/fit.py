@@ -16,7 +16,7 @@ from torch import nn
 from osculate.autoencoders import VAE, Autoencoder
 from osculate.cli.after_training import held_out_noise
 from osculate.cli.approximation import ApproximationOptions
-from osculate.cli.checkpoint import MODEL, MODELS, Card, card_of, read_model, save_model
+from osculate.cli.checkpoint import ALIASES, MODEL, MODELS, Card, card_of, read_model, save_model
 from osculate.cli.folder import POSTERIOR as POSTERIOR, versions, write_config, write_section
 from osculate.cli.methods import METHODS, rows
 from osculate.cli.options import DataOptions, RunOptions, naming, pick_device
@@ -40,7 +40,7 @@ _WORDS = {
 }
 
 
-@naming(networks=MODELS)
+@naming(networks=(*MODELS, *ALIASES))
 @dataclass(frozen=True)
 class FitOptions:
     """The network.

@@ -12,14 +12,14 @@ from typing import Any
 from docstring_parser import parse
 
 #: Lines are at most this wide, and the texts of options begin at this column at most.
-WIDEST, INDENT = 100, 27
+WIDEST, INDENT = 100, 30
 #: Placeholders of values by their type, and what is said of a value of another type.
 KINDS: Mapping[type, tuple[str, str]] = {
     int: ("N", "a whole number"),
     float: ("X", "a number"),
     Path: ("PATH", "a path"),
     str: ("NAME", "a word"),
-    bool: ("", "no value: the name alone, or with no- before it,"),
+    bool: ("", "true or false"),
     dict: ("", "a name and a value"),
 }
 #: Options that a command has without naming them.
@@ -78,7 +78,7 @@ class Option:
     def typed(self) -> str:
         """The option with a placeholder of its value."""
         if dict in self.kinds:
-            return f"{self.flag}.NAME VALUE"
+            return f"{self.flag}.KEY VALUE"
         placeholder = " or ".join(KINDS[kind][0] for kind in self.kinds if KINDS[kind][0])
         return " ".join([", ".join(self.flags), *([placeholder] if placeholder else [])])
 
@@ -114,7 +114,9 @@ def title_of(part: type) -> str:
     return words[:1].upper() + words[1:]
 
 
-def command_help(usage: str, text: str, parts: Sequence[type], leaves_out: Sequence[str], general: Sequence[str]) -> str:
+def command_help(
+    usage: str, text: str, parts: Sequence[type], leaves_out: Sequence[str], general: Sequence[str]
+) -> str:
     """The help of one command.
 
     Args:

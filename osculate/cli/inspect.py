@@ -1,6 +1,7 @@
 """Print what a file is, and whether it is whole.
 
-The file may be a posterior, a network, a checkpoint, arrays or options. Nothing of the file is executed, and no network is built. The exit status is 2 for a file that is damaged or unknown.
+The file may be a posterior, a network, a checkpoint, arrays or options. Nothing of it is executed, and no network is
+built. The exit status is 2 for a file that is damaged or unknown.
 """
 
 import json

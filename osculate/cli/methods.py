@@ -248,12 +248,12 @@ class SettingOptions:
         epochs: Largest number of passes over the data; with hmc, transitions of each chain. By default
             {epochs_default}, and up to 500 until there are 2,000 steps.
         batch_size: Number of data of a step; by default 128, with fewer than 5,000 data 32.
-        lr: Largest learning rate, or auto, which tries some, the default with {plain}; with others {lr_default}.
+        lr: Largest learning rate, or auto, which tries some; by default auto with {plain}; else {lr_default}.
         optimizer: Name of the optimiser, {optimizers}; by default {optimizer_default}.
         schedule: Schedule of the learning rate, {schedules}; by default {schedule_default}.
         patience: Number of epochs without a better validation NLL after which training stops; by default it does not.
-        rounds: Largest number of rounds, each of so many epochs, while the validation loss falls; for {plain}. By
-            default 3, but 1 with --epochs or --patience.
+        rounds: Largest number of rounds, each of so many epochs, while the validation loss falls; by default 3 for
+            methods with --lr auto, but 1 with --epochs or --patience.
     """
 
     epochs: int | None = None

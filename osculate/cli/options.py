@@ -52,10 +52,11 @@ class DataOptions:
     """The data.
 
     Args:
-        data: Name of a data set (osculate data list) or an .npz file with X and y; autoencoders need X only.
-        data_folder: Folder of the named data set; by default $OSCULATE_DATA, then the cache, then a download.
+        data: Name of a data set (osculate data list) or an .npz file with X and y, for autoencoders X only; after
+            training by default its data.
+        data_folder: Folder of the named data set; by default $OSCULATE_DATA, the cache, or a download.
         train_size: Number of training rows; by default all.
-        validation_size: Number of rows held out of the training data; by default a tenth, at most 2000.
+        validation_size: Number of rows held out of training; by default a tenth, at most 2000.
         split: Number of the split, for sets with several; by default 0.
         splits: Family of splits, standard, gap or random; by default standard.
         split_seed: Seed of the choice of held-out rows; by default 0.
@@ -123,6 +124,11 @@ def pick_device(name: str) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
+    except RuntimeError:
+        raise ValueError(
+            f"unknown device {name!r}: use auto or cpu; with an accelerator cuda, cuda:1 or mps."
+        ) from None
+    try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]

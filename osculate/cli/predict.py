@@ -28,6 +28,7 @@ from osculate.predictive import functional_variance, link as links, predict, sam
 from osculate.predictive.predict import FUNCTIONS
 from osculate.predictive.variance import functional_mean
 from osculate.progress import track
+from osculate.registry import choose
 from osculate.serialization import load
 from osculate.tensorfiles import fill
 
@@ -72,10 +73,13 @@ class PosteriorOptions:
 
         Raises:
             FileNotFoundError: one of the two files is missing.
-            ValueError: a file is damaged or belongs to another network, or there is fewer than one sample.
+            ValueError: a file is damaged or belongs to another network, there is fewer than one sample, or link or way
+                to predict is unknown.
         """
         if self.samples is not None and self.samples < 1:
             raise ValueError(f"--samples must be at least 1, got {self.samples}.")
+        if self.link is not None:
+            choose("link", self.link, (*links.REGISTRY, FUNCTIONS))
         path = self.posterior / POSTERIOR if self.posterior.is_dir() else self.posterior
         beside = path.parent / MODEL
         alone = path == beside or (self.posterior.is_dir() and not path.is_file())
@@ -99,6 +103,8 @@ class PosteriorOptions:
                 f"{str(path)!r} was fitted to other weights than those in {str(beside)!r}: the network was "
                 "trained again after the fit. Run osculate fit again."
             )
+        if self.via is not None:
+            choose("--via of this posterior", self.via, q.ways)
         return q.to(device=pick_device(device)), card
 
 

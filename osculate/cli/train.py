@@ -1,9 +1,8 @@
 """Train a network, built-in or your own, on a data set.
 
-An autoencoder learns to reconstruct its inputs.
-
-Writes to --output (by default runs/train): config.yaml, model.safetensors, metrics.json, training.csv, last.ckpt
-(last.safetensors for hmc) to resume, posterior.safetensors if the method has a posterior, figures of an autoencoder.
+An autoencoder learns to reconstruct its inputs. Writes to --output (by default runs/train): config.yaml,
+model.safetensors, metrics.json, training.csv, last.ckpt (last.safetensors for hmc) to resume, posterior.safetensors if
+the method has a posterior, figures of an autoencoder.
 """
 
 import time
@@ -57,7 +56,7 @@ COURSE = {"lr": "rate", "rounds": "round"}
 PLAIN = MethodOptions()
 
 
-@naming(networks=MODELS, learning=methods_with("by_evidence"))
+@naming(networks=(*MODELS, *ALIASES), learning=methods_with("by_evidence"))
 @dataclass(frozen=True)
 class TrainOptions:
     """The training.
@@ -70,7 +69,7 @@ class TrainOptions:
             inputs; or layerwise, one for each parameter tensor. By default 1; layerwise for {learning}, which learn it.
         noise: Standard deviation of the noise of real-valued targets, in standard deviations of the targets; by
             default 0.3 in training (autoencoders 0.2), and then the error on the validation part.
-        seed: Seed of the initial weights, the order of the data, and samples in training.
+        seed: Seed of the initial weights, the order of the data, and samples.
         resume: Continue from the checkpoint in the output folder.
         overwrite: Replace the run in the output folder.
     """
