@@ -13,6 +13,7 @@ EXTRAS = {
     "PIL": "data",
     "astra": "astra",
     "botorch": "botorch",
+    "docstring_parser": "cli",
     "jsonargparse": "cli",
     "lightning": "train",
     "matplotlib": "plots",

@@ -319,7 +319,7 @@ def _is_number(word: str) -> bool:
 
 
 def _in_words(message: str, typed: Sequence[str], command: Command, program: str) -> str:
-    """What the parser has against a command line, in a sentence.
+    """The parser's objection to a command line, in a sentence.
 
     Args:
         message: The parser's words.

@@ -12,7 +12,7 @@ from typing import Any
 
 from jsonargparse import Namespace
 
-from osculate.cli.help import Option, command_help, options_of
+from osculate.cli.help import Typed, command_help, options_of
 from osculate.cli.options import plain
 
 #: Exit status of a command that found a problem.
@@ -72,7 +72,7 @@ class Command:
         return PROBLEM if found and found.get("problems") else 0
 
     @cached_property
-    def every(self) -> dict[str, Option]:
+    def every(self) -> dict[str, Typed]:
         """All options by name."""
         return {option.name: option for part in self.parts for option in options_of(part, self.leaves_out)}
 

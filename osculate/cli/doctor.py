@@ -22,7 +22,13 @@ from osculate.files import versions
 from osculate.memory import free, readable
 
 #: Distributions of the libraries that have another name than their module.
-DISTRIBUTIONS = {"PIL": "pillow", "astra": "astra-toolbox", "sklearn": "scikit-learn", "yaml": "pyyaml"}
+DISTRIBUTIONS = {
+    "PIL": "pillow",
+    "astra": "astra-toolbox",
+    "docstring_parser": "docstring-parser",
+    "sklearn": "scikit-learn",
+    "yaml": "pyyaml",
+}
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ GENERAL = {
 
 
 @dataclass(frozen=True)
-class Option:
+class Typed:
     """One option of a command.
 
     Args:
@@ -49,7 +49,7 @@ class Option:
     text: str
 
     @classmethod
-    def of(cls, field: Field, text: str) -> "Option":
+    def of(cls, field: Field, text: str) -> "Typed":
         """The option of a field of a part."""
         union = isinstance(field.type, types.UnionType) or typing.get_origin(field.type) is typing.Union
         members = typing.get_args(field.type) if union else (field.type,)
@@ -84,7 +84,7 @@ class Option:
 
     @property
     def values(self) -> str:
-        """What it takes, for an error."""
+        """The kind of values that it takes, for an error."""
         if dict in self.kinds:
             return f"a name and a value, as in {self.flag}.width 32"
         return " or ".join(KINDS[kind][1] for kind in self.kinds)
@@ -98,10 +98,10 @@ class Option:
         return f"{text.removesuffix('.')}; by default {self.default}."
 
 
-def options_of(part: type, leaves_out: Sequence[str] = ()) -> Iterator[Option]:
+def options_of(part: type, leaves_out: Sequence[str] = ()) -> Iterator[Typed]:
     """Yield the options of a part, with the texts of its docstring."""
     texts = {each.arg_name: each.description or "" for each in parse(part.__doc__ or "").params}
-    yield from (Option.of(field, texts.get(field.name, "")) for field in fields(part) if field.name not in leaves_out)
+    yield from (Typed.of(field, texts.get(field.name, "")) for field in fields(part) if field.name not in leaves_out)
 
 
 def title_of(part: type) -> str:
