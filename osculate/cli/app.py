@@ -2,6 +2,7 @@
 
 import os
 import re
+import select
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -34,7 +35,7 @@ from osculate.registry import lookup
 
 #: Errors that a user can cause and repair, which are printed as one sentence without a traceback.
 USER_ERRORS = (ValueError, TypeError, OSError, FloatingPointError, ImportError, ArgumentError)
-#: Exit statuses: a user can repair an error, the reader of the output has gone, Ctrl+C.
+#: Exit statuses: a user can repair an error, the reader of the output has gone (the shell's 128 + SIGPIPE), Ctrl+C.
 WRONG, UNREAD, INTERRUPTED = 2, 141, 130
 
 DESCRIPTION = "Calibrated uncertainty for neural networks by Laplace's method."
@@ -161,10 +162,9 @@ def answered(program: str, dispatch: Callable[[list[str]], int], typed: list[str
             status = dispatch([word for word in typed if word != "--traceback"])
             sys.stdout.flush()
             return status
-    except BrokenPipeError:  # as with "| head": the shell's status of a program that wrote to nobody
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return UNREAD
     except (*USER_ERRORS, RuntimeError) as error:
+        if isinstance(error, BrokenPipeError) and _is_unread():
+            return UNREAD
         if traceback:
             raise
         text = _one_line(error)
@@ -175,6 +175,19 @@ def answered(program: str, dispatch: Callable[[list[str]], int], typed: list[str
     except KeyboardInterrupt:
         print(f"{program}: interrupted", file=sys.stderr)
         return INTERRUPTED
+
+
+def _is_unread() -> bool:
+    """Return True if the reader of the output has gone, as with "| head"; nothing more is written to it then."""
+    try:
+        output, poll = sys.stdout.fileno(), select.poll()
+    except (AttributeError, OSError):  # Windows; an output that is no file
+        return False
+    poll.register(output, 0)  # errors are reported without asking for them
+    if not poll.poll(0):
+        return False
+    os.dup2(os.open(os.devnull, os.O_WRONLY), output)
+    return True
 
 
 def overview(groups: Mapping[str, Mapping[str, Command]]) -> str:

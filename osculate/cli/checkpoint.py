@@ -138,15 +138,19 @@ class Card:
                 "reshape them, or name data like those of the training."
             )
 
+    def require_known_shape(self, data: DataOptions) -> None:
+        """Raise ValueError, before any download, for a data set whose shape is known and does not fit the network."""
+        known = None if data.data is None else CATALOGUE.get(data.data, Files()).shape
+        if known is not None:
+            self.require_shape(known, data.data)
+
     def loaded(self, data: DataOptions) -> Dataset:
         """Read a data set whose inputs fit the network; where their shape is known, before any download.
 
         Raises:
             ValueError: the shape does not fit, or there are other numbers of outputs.
         """
-        known = None if data.data is None else CATALOGUE.get(data.data, Files()).shape
-        if known is not None:
-            self.require_shape(known, data.data)
+        self.require_known_shape(data)
         dataset = data.load()
         self.require_shape(tuple(dataset.input_shape), dataset.name)
         classes = dataset.classes is None, self.classes is None

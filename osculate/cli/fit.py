@@ -192,6 +192,8 @@ def _opened(options: FitOptions, data: DataOptions) -> tuple[nn.Module, Card, Da
             f"{', '.join(MODELS)}, or package.module:factory."
         )
     chosen = data if card is None else data.over(card.data_options())
+    if card is not None:
+        card.require_known_shape(chosen)
     dataset = chosen.load()
     if card is not None:
         _require_fitting(dataset, card)

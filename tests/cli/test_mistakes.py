@@ -1,5 +1,8 @@
 """Likely mistakes in commands, options, names and configuration files: each is answered in one sentence."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -69,6 +72,7 @@ MISTAKES: tuple[tuple[str, tuple[str, ...]], ...] = (
     # data of another shape, before anything is read or downloaded
     ("evaluate {run} --data cifar100", ("(3, 32, 32)", "the network takes (1, 8, 8)")),
     ("predict {run} --data mnist", ("(1, 28, 28)", "the network takes (1, 8, 8)")),
+    ("fit {run} --data svhn", ("(3, 32, 32)", "the network takes (1, 8, 8)")),
     ("evaluate {run} --data diabetes", ("(10,)", "the network takes (1, 8, 8)")),
 )
 
@@ -131,15 +135,25 @@ def _broken(*_: object) -> None:
     raise KeyError("a bug")
 
 
-def _unread(*_: object) -> None:
-    raise BrokenPipeError
+def _disconnected(*_: object) -> None:
+    raise BrokenPipeError("another process has gone")
 
 
-@pytest.mark.parametrize(("run", "status"), [(_interrupted, 130), (_unread, 141)])
+@pytest.mark.parametrize(("run", "status"), [(_interrupted, 130), (_disconnected, 2)])
 def test_other_ends_have_their_own_exit_status(
-    run: Callable[..., None], status: int, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    run: Callable[..., None], status: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run_alone(Command(run, (), "A command."), "program", []) == status
+    assert capsys.readouterr().err.startswith("program: ")
+
+
+def test_an_output_that_nobody_reads_ends_the_command() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    words = [sys.executable, "-m", "osculate", "--help"]
+    done = subprocess.run(words, stdout=writing, stderr=subprocess.PIPE, cwd=Path(__file__).parents[2], check=False)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (141, b"")
 
 
 def test_a_bug_has_a_traceback() -> None:
