@@ -25,7 +25,7 @@ check: test ## what CI runs: the tests, format, lint, types, demo, then doctests
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
-	@folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && $(BIN)/osculate demo --output "$$folder/run" --progress false
+	@folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && $(BIN)/osculate demo --output "$$folder/run" --no-progress
 	@$(PYTEST) --doctest-modules osculate experiments tests -m "slow and not release"
 
 check-slow: $(VENV)/.dev ## what takes longer still; run it before a release

@@ -18,7 +18,8 @@ from rich.table import Table
 
 from experiments import ALIASES, REGISTRY, Record, read_record
 from experiments.summary import markdown
-from osculate.cli.app import Command, run_alone
+from osculate.cli.app import run_alone
+from osculate.cli.command import Command
 from osculate.cli.tables import console
 from osculate.files import write_text
 from osculate.registry import lookup

@@ -14,6 +14,7 @@ import osculate as osc
 from osculate import cli, plots
 from osculate.autoencoders.codes import FlowCodes
 from osculate.checks import EXTRAS, require_library
+from osculate.cli.doctor import DISTRIBUTIONS
 from osculate.data.corruptions import corrupted
 from osculate.data.files import user_cache
 from osculate.inverse.operators import from_astra
@@ -21,9 +22,6 @@ from osculate.progress import track
 from tests.errors import says
 
 ROOT = Path(__file__).resolve().parent.parent
-
-#: Names in the registry of packages, where they differ from those under which libraries are imported.
-DISTRIBUTIONS = {"PIL": "pillow", "astra": "astra-toolbox", "sklearn": "scikit-learn", "yaml": "pyyaml"}
 
 CORE = """
 import sys
@@ -147,4 +145,4 @@ def test_every_use_of_an_optional_library_is_checked() -> None:
         for path in (ROOT / "osculate").rglob("*.py")
         for name in re.findall(r'^ *(?:checks\.|_)?require_library\("(\w+)"', path.read_text(), re.M)
     }
-    assert calls | {"jsonargparse", "rich", "yaml"} == set(EXTRAS)
+    assert calls | {"jsonargparse", "docstring_parser", "rich", "yaml"} == set(EXTRAS)

@@ -36,21 +36,16 @@ class ApproximationOptions:
     Args:
         structure: Structure of the posterior, {structures}; by default kron, for autoencoders approx_diag, for a share
             of single parameters full.
-        curvature: Kind of curvature, {curvatures}; ggn is exact, fisher samples labels and is cheaper for many
-            classes.
-        subset: All, last_layer, lora (the adapters of PEFT), names of parameters and modules or patterns such as
-            "*lora_A*", separated by commas, or a share such as 0.1 of the single parameters, those that matter most for
-            the outputs.
-        prior: Evidence (one precision for each parameter tensor, and the noise of a regression, by the evidence),
-            normalised (the same with one precision for each group of layers whose scale a normalisation undoes), or a
-            number; by default evidence, for autoencoders the precision 1 that osculate train uses.
-        evidence: Parameters at which the evidence is evaluated, {modes}: the network's own, or those of the linear
-            model's mode, for networks that were stopped early or have normalisation layers.
-        refine: Move the mean to that of the linear model and average the curvature, so that the posterior is calibrated
-            without held-out data; false leaves both at the network. By default true for classes and real values, but
-            not for autoencoders, sampled curvature, --prior normalised and --evidence.
-        tune: Choose prior precision, temperature, noise and mean on the validation part, for an autoencoder only the
-            temperature. By default true if osculate train has kept a validation part.
+        curvature: Kind of curvature, {curvatures}; by default ggn, which is exact.
+        subset: All, last_layer, lora, names or patterns of parameters and modules separated by commas, or a share such
+            as 0.1 of the single parameters; by default all.
+        prior: Prior precision (1 / variance), or evidence or normalised, which choose one for each parameter tensor
+            or group of layers; by default evidence, for autoencoders 1.
+        evidence: Parameters at which the evidence is evaluated, {modes}; by default the network's own.
+        refine: Move the mean and average the curvature, so that no held-out data are needed for calibration; by
+            default for classes and real values, but not with sampled curvature, --prior normalised or --evidence.
+        tune: Choose temperature, prior precision, noise and mean on the validation part; by default if osculate train
+            has kept one.
     """
 
     structure: str | None = None

@@ -17,6 +17,7 @@ from osculate.autoencoders import build as build_autoencoder
 from osculate.cli.codes import PIXELS
 from osculate.cli.options import DataOptions, plain
 from osculate.data import Dataset, Scaling
+from osculate.data.catalogue import CATALOGUE, Files
 from osculate.likelihoods import Categorical, Gaussian, Likelihood
 from osculate.methods import Method
 from osculate.networks import WithPrior, build
@@ -129,17 +130,52 @@ class Card:
             )
         return dataset
 
+    def require_shape(self, shape: tuple[int, ...], source: object) -> None:
+        """Raise ValueError if inputs of this shape, from this file or data set, do not fit the network."""
+        if shape != self.input_shape:
+            raise ValueError(
+                f"the inputs in {str(source)!r} have shape {shape} each, but the network takes {self.input_shape}: "
+                "reshape them, or name data like those of the training."
+            )
+
+    def require_known_shape(self, data: DataOptions) -> None:
+        """Raise ValueError, before any download, for a data set whose shape is known and does not fit the network."""
+        known = None if data.data is None else CATALOGUE.get(data.data, Files()).shape
+        if known is not None:
+            self.require_shape(known, data.data)
+
+    def loaded(self, data: DataOptions) -> Dataset:
+        """Read a data set whose inputs fit the network; where their shape is known, before any download.
+
+        Raises:
+            ValueError: the shape does not fit, or there are other numbers of outputs.
+        """
+        self.require_known_shape(data)
+        dataset = data.load()
+        self.require_shape(tuple(dataset.input_shape), dataset.name)
+        classes = dataset.classes is None, self.classes is None
+        if (
+            dataset.has_targets
+            and not self.reconstructs
+            and (dataset.outputs, classes[0]) != (self.outputs, classes[1])
+        ):
+            kinds = [
+                f"{number} {'real values' if real else 'classes'}"
+                for number, real in ((dataset.outputs, classes[0]), (self.outputs, classes[1]))
+            ]
+            raise ValueError(
+                f"{dataset.name!r} has {kinds[0]}, but the network was trained for {kinds[1]}: name data like those of "
+                "the training."
+            )
+        return dataset
+
     def inputs(self, x: Tensor, source: object) -> Tensor:
         """Inputs of a file, in the units of the training.
 
         Raises:
             ValueError: the shape does not fit the network.
         """
-        if tuple(x.shape[1:]) != self.input_shape:
-            raise ValueError(
-                f"the inputs in {str(source)!r} have shape {tuple(x.shape[1:])} each, but the network takes "
-                f"{self.input_shape}: reshape them."
-            )
+        self.require_shape(tuple(x.shape[1:]), source)
         scaling = self.scaling("input")
         return x if scaling is None else scaling.apply(x)
 
@@ -204,7 +240,12 @@ def build_network(name: str, input_shape: tuple[int, ...], outputs: int, options
                 return build_autoencoder(known, input_shape, **options)
             return build(known, input_shape, outputs, **options)
         except TypeError as error:
-            raise ValueError(f"the network {name!r} does not take the options {dict(options)}: {error}.") from None
+            made = {**networks.REGISTRY, **autoencoders.REGISTRY}[known]
+            taken = list(inspect.signature(getattr(made, "__self__", made)).parameters)
+            raise ValueError(
+                f"the network {name!r} does not take the options {dict(options)} ({error}); its constructor has "
+                f"{', '.join(taken)}."
+            ) from None
     factory = _factory(name)
     accepted = inspect.signature(factory).parameters
     offered = {"input_shape": input_shape, "outputs": outputs}

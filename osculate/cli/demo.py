@@ -1,8 +1,10 @@
-"""Train, fit, tune and compare from start to end, and write a report for newcomers.
+"""Run everything from training to error bars, and write a report.
 
 Trains a small network on real images, fits a Laplace posterior, and prints a table of MAP and Laplace; then fits a
 curve with error bars. With --lae it trains autoencoders of the digits: plain, variational, with dropout and with an
-online Laplace posterior. Writes to --output (runs/demo, runs/demo-lae): report.html, metrics.json, config.yaml,
+online Laplace posterior.
+
+Writes to --output (by default runs/demo, runs/demo-lae): report.html, metrics.json, config.yaml,
 posterior.safetensors, model.safetensors, and the figures as PNG.
 """
 
@@ -34,7 +36,7 @@ class DemoOptions:
     """The demo.
 
     Args:
-        data: Name of the data set, {data}; digits comes with scikit-learn.
+        data: Name of the data set, {data}; by default digits, which comes with scikit-learn.
         train_size: Number of training images; by default all digits, and 12,000 of other data sets.
         seed: Seed of the held-out images, the initial weights and the order of the data.
         seeds: Number of seeds, counted from the first; with several, tables show mean ± standard error.
@@ -55,8 +57,8 @@ class DemoOptions:
 PARTS = (DemoOptions, RunOptions)
 
 
-def run(options: DemoOptions, run_options: RunOptions) -> None:
-    """Run the demo, print the tables and write the folder."""
+def run(options: DemoOptions, run_options: RunOptions) -> dict[str, Any]:
+    """Run the demo, print the tables and write the folder; return the content of metrics.json."""
     recipe_for(options.data)
     if options.structure is not None:
         require_storable(options.structure)
@@ -123,6 +125,7 @@ def run(options: DemoOptions, run_options: RunOptions) -> None:
         page = autoencoder_page if options.lae else classifier_page
         write_text(aside / "report.html", page(first, asdict(options), tables, figures, facts))
     out.print(f"Saved in {folder}: open {folder / 'report.html'}  ({time.perf_counter() - started:.0f} s)")
+    return {"folder": folder, **content, **facts}
 
 
 def _plain(rows: Mapping[str, Mapping[str, Score]]) -> dict[str, dict[str, dict[str, float | None]]]:

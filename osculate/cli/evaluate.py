@@ -1,15 +1,16 @@
-"""Compare a posterior with its network on test data, or run a task for autoencoders.
+"""Compare a posterior with its network on test data.
 
-The test data are the test part of the training data set, or every row of another file.
+Prints one table for the test part of the training data set, or for every row of another file; --task runs other tasks,
+some of them for autoencoders.
 
-Prints one table. For calibration it is written as JSON to --output (by default evaluation.json in the posterior's
-folder); for the tasks for autoencoders as a section of metrics.json in the posterior's folder, or to --output, together
-with figures.
+Writes JSON to --output (by default evaluation.json in the posterior's folder); the tasks for autoencoders write a
+section of metrics.json in that folder, or --output, and figures.
 """
 
 import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor
 
@@ -40,12 +41,9 @@ class EvaluateOptions:
     """The evaluation.
 
     Args:
-        task: Task of the evaluation, {tasks}. For autoencoders ood scores out-of-distribution data, imputation fills in
-            the upper half of images and classifies the results if there are labels, semi_supervised classifies images
-            by their codes with few labels, bound computes bounds on log p(x) of a VAE, each with its number of samples
-            (--samples, 5,000 by default) and its standard error.
-        ood: Out-of-distribution data, separated by commas: .npz files with X and, for {partners}, names of data sets
-            (an unknown name lists them) or all.
+        task: Task of the evaluation, {tasks}; imputation, semi_supervised and bound are for autoencoders.
+        ood: Out-of-distribution data, separated by commas, .npz files with X and, for {partners}, names of data sets;
+            by default all known ones with --task ood, else none.
         labels: Numbers of labelled images of each class for semi_supervised, separated by commas.
         classifier: Folder of a classifier from osculate train, for imputation; by default a small one is trained.
         test_size: Largest number of test images, and of out-of-distribution images, for the tasks of autoencoders.
@@ -59,24 +57,26 @@ class EvaluateOptions:
 
 
 PARTS = (PosteriorOptions, EvaluateOptions, DataOptions, RunOptions)
+SUBJECT = "posterior"
 
 
-def run(options: PosteriorOptions, evaluation: EvaluateOptions, data: DataOptions, run_options: RunOptions) -> None:
-    """Evaluate, print and write."""
+def run(
+    options: PosteriorOptions, evaluation: EvaluateOptions, data: DataOptions, run_options: RunOptions
+) -> dict[str, Any]:
+    """Evaluate, print and write; return what is written."""
     choose("task", evaluation.task, TASKS)
     q, card = options.open(run_options.device)
     known, named = card.data_options().data, data.data
     own = named is None or not named.endswith(".npz") or (known and Path(named).resolve() == Path(known).resolve())
-    dataset = data.over(card.data_options()).load() if own else _file(data, card)
+    dataset = card.loaded(data.over(card.data_options())) if own else _file(data, card)
     if isinstance(q.model, Autoencoder) and evaluation.task != "calibration":
-        _autoencoder(q, card, dataset, options, evaluation, run_options)
-    elif evaluation.task in ("calibration", "ood"):
-        _calibrated(q, card, dataset, options, evaluation, run_options)
-    else:
-        raise ValueError(
-            f"--task {evaluation.task} needs an autoencoder, but {card.model} is not one: train one with osculate "
-            "train --method online_laplace on images, or leave --task out."
-        )
+        return _autoencoder(q, card, dataset, options, evaluation, run_options)
+    if evaluation.task in ("calibration", "ood"):
+        return _calibrated(q, card, dataset, options, evaluation, run_options)
+    raise ValueError(
+        f"--task {evaluation.task} needs an autoencoder, but {card.model} is not one: train one with osculate train "
+        "--method online_laplace on images, or leave --task out."
+    )
 
 
 def _calibrated(
@@ -86,7 +86,7 @@ def _calibrated(
     options: PosteriorOptions,
     evaluation: EvaluateOptions,
     run_options: RunOptions,
-) -> None:
+) -> dict[str, Any]:
     """Compare the network and the posterior."""
     wanted = "all" if evaluation.task == "ood" and evaluation.ood is None else evaluation.ood
     partners, dataset = _partners(dataset, wanted, card), card.of(dataset)
@@ -104,11 +104,13 @@ def _calibrated(
         found = replace(found, scores={name: {**row, **shifted[name]} for name, row in found.scores.items()})
     output = run_options.output or options.folder / "evaluation.json"
     facts = {"data": dataset.name, "test_data": len(dataset.test[0]), "versions": versions()}
-    write_json(output, {**found.content(), **facts})
+    content = {**found.content(), **facts}
+    write_json(output, content)
     found.print(
         f"{dataset.name}: {len(dataset.test[0]):,} test data{drawn(options, q)}", way_out(q, card, options.folder)
     )
     print(f"Saved {output}")
+    return {"file": output, **content}
 
 
 def _autoencoder(
@@ -118,7 +120,7 @@ def _autoencoder(
     options: PosteriorOptions,
     evaluation: EvaluateOptions,
     run_options: RunOptions,
-) -> None:
+) -> dict[str, Any]:
     """Run one of the tasks of autoencoders."""
     if evaluation.test_size < 1:
         raise ValueError(f"--test-size must be at least 1, got {evaluation.test_size}.")
@@ -142,9 +144,11 @@ def _autoencoder(
     )
     caption, rows = autoencoder_tasks.TASKS[evaluation.task](q, dataset, setting)
     facts = {"data": dataset.name, "test_data": len(dataset.test[0]), "versions": versions()}
-    write_section(output, evaluation.task, {**rows, **facts})
+    content = {**rows, **facts}
+    write_section(output, evaluation.task, content)
     print_scores(caption, rows)
     print(f"Saved {output}, and figures in the same folder")
+    return {"file": output, **content}
 
 
 def _file(data: DataOptions, card: Card) -> Dataset:

@@ -1,4 +1,4 @@
-"""Fit a Laplace posterior to a trained network, and tune its prior.
+"""Fit a Laplace posterior to a trained network, and tune it.
 
 Writes to --output (by default the checkpoint's folder): posterior.safetensors, model.safetensors, fit.yaml, and the
 section "fit" of metrics.json.
@@ -16,7 +16,7 @@ from torch import nn
 from osculate.autoencoders import VAE, Autoencoder
 from osculate.cli.after_training import held_out_noise
 from osculate.cli.approximation import ApproximationOptions
-from osculate.cli.checkpoint import MODEL, MODELS, Card, card_of, read_model, save_model
+from osculate.cli.checkpoint import ALIASES, MODEL, MODELS, Card, card_of, read_model, save_model
 from osculate.cli.folder import POSTERIOR as POSTERIOR, versions, write_config, write_section
 from osculate.cli.methods import METHODS, rows
 from osculate.cli.options import DataOptions, RunOptions, naming, pick_device
@@ -40,16 +40,16 @@ _WORDS = {
 }
 
 
-@naming(networks=MODELS)
+@naming(networks=(*MODELS, *ALIASES))
 @dataclass(frozen=True)
 class FitOptions:
     """The network.
 
     Args:
         checkpoint: Weights as safetensors: model.safetensors of osculate train or its folder, or your own state dict.
-        model: The network of a checkpoint that osculate did not write, or of your own network: one of
-            {networks}, or package.module:factory; autoencoder is short for conv_autoencoder.
-        resume: Go on with an interrupted fit in the output folder, whose sums and refinement are written every minute.
+        model: Network of a checkpoint that osculate did not write, {networks}, or package.module:factory of your own;
+            by default that of osculate train.
+        resume: Go on with an interrupted fit in the output folder, which is written every minute.
     """
 
     checkpoint: Path
@@ -60,15 +60,19 @@ class FitOptions:
 #: File of an interrupted fit, and the interval at which it is written.
 SUMS, EVERY = "fit.partial.safetensors", "1min"
 PARTS = (FitOptions, ApproximationOptions, DataOptions, RunOptions)
+SUBJECT = "checkpoint"
 
 
-def run(options: FitOptions, approximation: ApproximationOptions, data: DataOptions, run_options: RunOptions) -> None:
-    """Fit, tune, save; the processes of torchrun share the data, and the first one speaks and saves."""
+def run(
+    options: FitOptions, approximation: ApproximationOptions, data: DataOptions, run_options: RunOptions
+) -> dict[str, Any] | None:
+    """Fit, tune, save; the processes of torchrun share the data, and the first one speaks, saves and returns."""
     with job() as processes, ExitStack() as silence:
         if processes.rank:
             silence.enter_context(redirect_stdout(silence.enter_context(open(os.devnull, "w"))))
             run_options = replace(run_options, progress=False)
-        _run(options, approximation, data, run_options, processes)
+        summary = _run(options, approximation, data, run_options, processes)
+        return None if processes.rank else summary
 
 
 def _run(
@@ -77,7 +81,7 @@ def _run(
     data: DataOptions,
     run_options: RunOptions,
     processes: Group,
-) -> None:
+) -> dict[str, Any]:
     started = time.perf_counter()
     approximation.check()
     options = replace(options, checkpoint=_file(options.checkpoint))
@@ -134,6 +138,7 @@ def _run(
         )
     own = f" --model {card.model}" if ":" in card.model else ""
     print(f"Saved {folder / POSTERIOR}. Next: osculate evaluate --posterior {folder / POSTERIOR}{own}")
+    return {"posterior": folder / POSTERIOR, **summary}
 
 
 def _file(checkpoint: Path) -> Path:
@@ -187,6 +192,8 @@ def _opened(options: FitOptions, data: DataOptions) -> tuple[nn.Module, Card, Da
             f"{', '.join(MODELS)}, or package.module:factory."
         )
     chosen = data if card is None else data.over(card.data_options())
+    if card is not None:
+        card.require_known_shape(chosen)
     dataset = chosen.load()
     if card is not None:
         _require_fitting(dataset, card)
@@ -259,4 +266,4 @@ def _print(q: Gaussian, fitted: Gaussian, summary: dict[str, Any], card: Card) -
         if q.offset is not None and fitted.offset is not None and bool(fitted.offset.any()):
             share = float(q.offset.norm() / fitted.offset.norm())
             print(f"The mean has gone {share:.0%} of the way from the network to that of the refined posterior.")
-        print("--tune false skips tuning.")
+        print("--no-tune skips tuning.")

@@ -1,6 +1,7 @@
-"""Print what a file is: a posterior, a network, a checkpoint, arrays or options, and whether it is whole.
+"""Print what a file is, and whether it is whole.
 
-Nothing of the file is executed, and no network is built. The exit status is 2 for a file that is damaged or unknown.
+The file may be a posterior, a network, a checkpoint, arrays or options. Nothing of it is executed, and no network is
+built. The exit status is 2 for a file that is damaged or unknown.
 """
 
 import json
@@ -61,8 +62,8 @@ PARTS = (InspectOptions,)
 SUBJECT = "file"
 
 
-def run(options: InspectOptions) -> None:
-    """Print a description of each file; damaged ones are named at the end.
+def run(options: InspectOptions) -> dict[str, Any]:
+    """Print a description of each file, and return them by path; damaged ones are named at the end.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -72,25 +73,29 @@ def run(options: InspectOptions) -> None:
     if not path.is_dir() and not path.is_file():
         raise FileNotFoundError(f"there is no file at {str(path)!r}.")
     if not path.is_dir():
-        _show(path, described(path))
-        return
-    damaged = []
+        return {str(path): _show(path, described(path))}
+    damaged, shown = [], {}
     for each in sorted(one for one in path.rglob("*") if one.is_file()):
         try:
             known = kind_of(each) is not None
-            _show(each, described(each) if known else [("size", readable(each.stat().st_size))])
+            facts = described(each) if known else [("size", readable(each.stat().st_size))]
+            shown[str(each)] = _show(each, facts)
         except (ValueError, OSError) as error:
             print(f"  {error}")
             damaged.append(each)
     if damaged:
         listed = ", ".join(repr(str(each)) for each in damaged)
         raise ValueError(f"{listed} cannot be read: use a copy, or make it again.")
+    return shown
 
 
-def _show(path: Path, facts: Iterable[tuple[str, Any]]) -> None:
+def _show(path: Path, facts: Iterable[tuple[str, Any]]) -> dict[str, Any]:
     print(path)
+    shown = {}
     for name, value in facts:
         print(f"  {name:<14} {value}")
+        shown[name] = value
+    return shown
 
 
 def kind_of(path: Path) -> str | None:

@@ -42,7 +42,8 @@ class OperatorOptions:
         detectors: Number of rays of radon at each angle, one pixel apart; by default enough to cover the diagonal.
         blur: Standard deviation of the Gaussian blur in pixels, by default 1.5.
         keep: Share of the pixels that inpainting observes, by default .3.
-        matrix: File of the matrix, dense (.npy) or sparse (.npz of scipy.sparse), a row for each measurement.
+        matrix: File of the matrix, dense (.npy) or sparse (.npz of scipy.sparse), a row for each measurement; for
+            matrix alone, by default none.
     """
 
     operator: str = "radon"
@@ -133,9 +134,9 @@ class MeasurementOptions:
     """The measurement.
 
     Args:
-        image: A picture (.png, .jpg, …, in grey), from which a noisy measurement is simulated; one of
-            {pictures}, which need no file; or measured data, .npy, or .npz with "data" (or "sinogram"), and optionally
-            "angles" in radians, "noise", "shape", "mask" and "truth". The option name --image can be left out.
+        image: Picture (.png, .jpg, …, in grey), from which a noisy measurement is simulated; {pictures}, which need
+            no file; or measured data, .npy, or .npz with "data" (or "sinogram"), and, by default without, "angles" in
+            radians, "noise", "shape", "mask" and "truth".
         size: Longer side in pixels to which a picture is shrunk (64 for those that need no file); for measured data
             the side of the reconstruction, by default the width of the detectors.
         noise: Standard deviation of a simulated measurement's noise, relative to its mean absolute value; by

@@ -57,14 +57,20 @@ def taking(option: str) -> tuple[str, ...]:
 
 def _help(name: str) -> str:
     """The help of an option, with its methods and their defaults."""
-    by_words: dict[str, list[str]] = {}
+    by_words: dict[str, dict[str, list[str]]] = {}
     for method in taking(name):
-        option, default = METHODS[method].options[name], ""
+        option = METHODS[method].options[name]
+        words, _, default = option.words.removesuffix(")").partition(" (by default ")
         if option.default is not None:
             values = dict.fromkeys(METHODS[method].defaults(1, real_valued)[name] for real_valued in (False, True))
-            default = f" (by default {', for real-valued targets '.join(map(str, values))})"
-        by_words.setdefault(option.words + default, []).append(method)
-    return "; ".join(f"{words}; for {', '.join(of)}" for words, of in by_words.items())
+            default = ", for real values ".join(map(str, values))
+        by_words.setdefault(words, {}).setdefault(default and f"by default {default} ", []).append(method)
+    texts = {
+        words: "; ".join(f"{default}with {', '.join(of)}" for default, of in by_default.items())
+        for words, by_default in by_words.items()
+    }
+    whole = "; ".join(f"{words}; {defaults}" for words, defaults in texts.items())
+    return whole[:1].upper() + whole[1:]
 
 
 def require_distinct_options(kinds: Mapping[str, type[Method]], taken: Container[str]) -> None:
@@ -112,12 +118,11 @@ class MethodOptions:
     """The method and its options.
 
     Args:
-        method: Name of the method, {methods}. Point estimates save the network only; after map, use fit.
-        latent: Length of the code of a built-in autoencoder, 2 by default.
-        codes: Options of vae, as in --codes.likelihood bernoulli: likelihood of pixels ({pixels}; bernoulli takes grey
-            values as probabilities), prior of codes ({priors}), estimator of the bound ({estimators}), samples of each
-            image, warmup of the divergence in epochs, share of input pixels that is masked, and its fading (constant,
-            linear, cosine, step).
+        method: Name of the method, {methods}; by default map, after which fit makes the posterior.
+        latent: Length of the code of a built-in autoencoder; by default 2.
+        codes: Options of vae: likelihood of pixels ({pixels}), prior of codes ({priors}), estimator of the bound
+            ({estimators}), samples of each image, warmup of the divergence in epochs, masked share of the input pixels,
+            and its fading (constant, linear, cosine, step). By default gaussian, normal, one sample, nothing masked.
         {options}
     """
 
@@ -241,17 +246,14 @@ class SettingOptions:
 
     Args:
         epochs: Largest number of passes over the data; with hmc, transitions of each chain. By default
-            {epochs_default}, and more, up to 500, until there are 2,000 steps (except with hmc).
-        batch_size: Data per step. By default 128; for fewer than 5,000 data 32, and at most a quarter of them.
-        lr: Largest learning rate; or auto, the default with {plain}: a third of the largest rate with nearly the
-            lowest loss in short trials, which take at most a fifth of the time. With the others {lr_default}; with swag
-            this is multiplied by the squared noise scale of real-valued targets.
-        optimizer: Name of the optimiser, {optimizers} (with momentum 0.9), without weight decay. By default
-            {optimizer_default}; ivon, vogn and hmc have their own steps.
-        schedule: Schedule of the learning rate, {schedules}. By default {schedule_default}.
-        patience: Stop after this number of epochs without a better validation NLL, and keep the best weights.
-        rounds: Largest number of rounds, each of so many epochs, that are trained while the validation loss falls;
-            for {plain}. By default 3, but 1 with --epochs or --patience.
+            {epochs_default}, and up to 500 until there are 2,000 steps.
+        batch_size: Number of data of a step; by default 128, with fewer than 5,000 data 32.
+        lr: Largest learning rate, or auto, which tries some; by default auto with {plain}; else {lr_default}.
+        optimizer: Name of the optimiser, {optimizers}; by default {optimizer_default}.
+        schedule: Schedule of the learning rate, {schedules}; by default {schedule_default}.
+        patience: Number of epochs without a better validation NLL after which training stops; by default it does not.
+        rounds: Largest number of rounds, each of so many epochs, while the validation loss falls; by default 3 for
+            methods with --lr auto, but 1 with --epochs or --patience.
     """
 
     epochs: int | None = None

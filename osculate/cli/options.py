@@ -52,14 +52,14 @@ class DataOptions:
     """The data.
 
     Args:
-        data: Name of a data set (digits, diabetes, fashion_mnist, …) or an .npz file with X and y; autoencoders need X
-            only.
-        data_folder: Folder of the named data set; by default $OSCULATE_DATA, then the cache, then a download.
+        data: Name of a data set (osculate data list) or an .npz file with X and y, for autoencoders X only; after
+            training by default its data.
+        data_folder: Folder of the named data set; by default $OSCULATE_DATA, the cache, or a download.
         train_size: Number of training rows; by default all.
-        validation_size: Number of rows held out of the training data; by default a tenth, at most 2000.
-        split: Number of the split, for sets with several.
-        splits: Family of splits: standard, gap or random.
-        split_seed: Seed of the choice of held-out rows, separate from the seed of the training.
+        validation_size: Number of rows held out of training; by default a tenth, at most 2000.
+        split: Number of the split, for sets with several; by default 0.
+        splits: Family of splits, standard, gap or random; by default standard.
+        split_seed: Seed of the choice of held-out rows; by default 0.
     """
 
     data: str | None = None
@@ -104,9 +104,9 @@ class RunOptions:
     """The output and the device.
 
     Args:
-        output: Folder or file of the results; see the description of the command.
-        device: Auto (an accelerator if there is one), cpu, cuda, cuda:1, mps.
-        progress: Show progress bars.
+        output: Folder or file of the results; the default is in the description above.
+        device: Device, cpu, cuda, cuda:1, mps; by default auto, an accelerator if there is one.
+        progress: Show progress bars, which --no-progress leaves out.
     """
 
     output: Path | None = None
@@ -124,6 +124,11 @@ def pick_device(name: str) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
+    except RuntimeError:
+        raise ValueError(
+            f"unknown device {name!r}: use auto or cpu; with an accelerator cuda, cuda:1 or mps."
+        ) from None
+    try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]

@@ -1,4 +1,4 @@
-"""Predict with a posterior, and write means, probabilities and their uncertainties to a file.
+"""Write predictions of a posterior and their uncertainties to a file.
 
 Inputs are --inputs file.npz (X), or the test part of --data. --output names the file (predictions.npz or .csv); a name
 without an extension writes both.
@@ -28,6 +28,7 @@ from osculate.predictive import functional_variance, link as links, predict, sam
 from osculate.predictive.predict import FUNCTIONS
 from osculate.predictive.variance import functional_mean
 from osculate.progress import track
+from osculate.registry import choose
 from osculate.serialization import load
 from osculate.tensorfiles import fill
 
@@ -48,10 +49,9 @@ class PosteriorOptions:
     Args:
         posterior: The file posterior.safetensors of osculate fit or train, in one folder with model.safetensors; or
             this folder.
-        model: The package.module:factory of your own network, which is then allowed to run.
-        via: Kind of predictive, {ways}, if the posterior has it. By default linearised for a Gaussian (sampled for
-            autoencoders), the members for an ensemble, sampled networks for swag and hmc.
-        link: Integration of class probabilities, {links}.
+        model: The package.module:factory of your own network, which is then allowed to run; by default none.
+        via: Kind of predictive, {ways}; by default linearised for a Gaussian, else sampled or the posterior's own.
+        link: Integration of class probabilities, {links}; by default mc.
         samples: Number of sampled networks; by default 100, for imputation 10, for few labels 20.
         seed: Seed of the draws.
     """
@@ -73,10 +73,13 @@ class PosteriorOptions:
 
         Raises:
             FileNotFoundError: one of the two files is missing.
-            ValueError: a file is damaged or belongs to another network, or there is fewer than one sample.
+            ValueError: a file is damaged or belongs to another network, there is fewer than one sample, or link or way
+                to predict is unknown.
         """
         if self.samples is not None and self.samples < 1:
             raise ValueError(f"--samples must be at least 1, got {self.samples}.")
+        if self.link is not None:
+            choose("link", self.link, (*links.REGISTRY, FUNCTIONS))
         path = self.posterior / POSTERIOR if self.posterior.is_dir() else self.posterior
         beside = path.parent / MODEL
         alone = path == beside or (self.posterior.is_dir() and not path.is_file())
@@ -100,6 +103,8 @@ class PosteriorOptions:
                 f"{str(path)!r} was fitted to other weights than those in {str(beside)!r}: the network was "
                 "trained again after the fit. Run osculate fit again."
             )
+        if self.via is not None:
+            choose("--via of this posterior", self.via, q.ways)
         return q.to(device=pick_device(device)), card
 
 
@@ -108,17 +113,20 @@ class InputOptions:
     """The inputs to predict for.
 
     Args:
-        inputs: An .npz file with X, in the units of the training data; by default the test part of the data.
+        inputs: An .npz file with X, in the units of the training data; by default the test part of --data.
     """
 
     inputs: Path | None = None
 
 
 PARTS = (PosteriorOptions, InputOptions, DataOptions, RunOptions)
+SUBJECT = "posterior"
+#: Sizes of the parts of training.
+LEAVES_OUT = ("train_size", "validation_size")
 
 
-def run(options: PosteriorOptions, inputs: InputOptions, data: DataOptions, run_options: RunOptions) -> None:
-    """Predict and write."""
+def run(options: PosteriorOptions, inputs: InputOptions, data: DataOptions, run_options: RunOptions) -> dict[str, Any]:
+    """Predict and write; return the files and what they hold."""
     output = run_options.output or options.folder / "predictions"
     suffixes = (output.suffix,) if output.suffix else FORMATS
     for suffix in suffixes:
@@ -129,15 +137,13 @@ def run(options: PosteriorOptions, inputs: InputOptions, data: DataOptions, run_
         path = own_arrays(inputs.inputs, "--inputs", "the array X")
         x = card.inputs(read_arrays(path, targets=False)[0], path)
     else:
-        x = data.over(card.data_options()).load().test[0]
-        if tuple(x.shape[1:]) != card.input_shape:
-            raise ValueError(
-                f"the inputs have shape {tuple(x.shape[1:])} each, but the network takes {card.input_shape}."
-            )
+        x = card.loaded(data.over(card.data_options())).test[0]
     columns = predictions(q, x, card, options, run_options.progress)
     for suffix in suffixes:
         _write(output.with_suffix(suffix), columns, card)
         print(f"Saved {len(x)} predictions to {output.with_suffix(suffix)}")
+    shapes = {name: list(values.shape) for name, values in columns.items()}
+    return {"files": [output.with_suffix(suffix) for suffix in suffixes], "predictions": len(x), "columns": shapes}
 
 
 def predictions(

@@ -1,4 +1,4 @@
-"""Reconstruct an image from few measurements, with error bars: osculate reconstruct picture.png --angles 10.
+"""Reconstruct an image from few measurements, with error bars.
 
 Writes to --output (by default reconstruction) the image and its error bars as pictures and arrays (reconstruction.npz),
 samples, a calibration plot if the truth is known, metrics.json, and report.html.
@@ -105,8 +105,8 @@ def run(
     prior: PriorOptions,
     error_bars: ErrorBarOptions,
     run_options: RunOptions,
-) -> None:
-    """Measure or read, reconstruct, and write."""
+) -> dict[str, Any]:
+    """Measure or read, reconstruct, and write; return scores and facts."""
     settings, clock = error_bars.settings, Clock()
     given = measured(measurement, operator_options)
     folder = run_folder(run_options.output, FOLDER, NETWORK, error_bars.overwrite, error_bars.resume)
@@ -136,11 +136,13 @@ def run(
     if guessed := ceiling(given, result):
         warnings.warn(f"{guessed}.", stacklevel=2)
     _write(folder, given, result, (measurement, operator_options, prior, error_bars, run_options))
-    scores = {name: Measure(value) for name, value in numbers(given, result).items()}
+    measured_by = numbers(given, result)
+    scores = {name: Measure(value) for name, value in measured_by.items()}
     console().print(table("Reconstruction", {"linearised deep image prior": scores}))
     print(", ".join(f"{name}: {value}" for name, value in described(given, result).items()))
     print("seconds: " + ", ".join(f"{name} {value:.1f}" for name, value in result.seconds.items()))
     print(f"Saved {folder / PAGE}, with pictures, arrays and samples in the same folder")
+    return {"folder": folder, "scores": measured_by, "seconds": result.seconds, "given": described(given, result)}
 
 
 def _fitted(

@@ -121,5 +121,5 @@ def way_out(q: Posterior, card: Card, folder: object) -> str:
         return f"Use {alone}"
     if card.method:
         return f"Fit another with osculate fit --checkpoint {folder} and another --output, or use {alone}"
-    options = ["--refine true"] * (q.offset is None) + ["--tune true"] * (q.tuning is None)
+    options = ["--refine"] * (q.offset is None) + ["--tune"] * (q.tuning is None)
     return f"Fit it again with {' or '.join(options)}, or use {alone}" if options else f"Use {alone}"

@@ -1,8 +1,8 @@
-"""Train a network, built-in or your own, on a named data set or your own arrays.
+"""Train a network, built-in or your own, on a data set.
 
 An autoencoder learns to reconstruct its inputs. Writes to --output (by default runs/train): config.yaml,
 model.safetensors, metrics.json, training.csv, last.ckpt (last.safetensors for hmc) to resume, posterior.safetensors if
-the method has a posterior, and figures for an autoencoder.
+the method has a posterior, figures of an autoencoder.
 """
 
 import time
@@ -36,9 +36,11 @@ from osculate.data import Dataset
 from osculate.data.shifted import PARTNERS
 from osculate.posteriors import Chains, Ensemble, Gaussian, Point, Posterior
 from osculate.randomness import seeded
+from osculate.registry import choose
 from osculate.serialization import save
 from osculate.tasks.calibration import columns, record_of
 from osculate.training import train
+from osculate.training.settings import LOGGERS
 
 #: Noise scale in the training of a regression, in standard deviations of the targets, and of an autoencoder.
 NOISE = {False: 0.3, True: 0.2}
@@ -54,32 +56,20 @@ COURSE = {"lr": "rate", "rounds": "round"}
 PLAIN = MethodOptions()
 
 
-@naming(
-    networks=MODELS,
-    autoencoding=methods_with("for_autoencoders"),
-    small=methods_with("hidden_units"),
-    smooth=methods_with("needs_smooth_network"),
-    dropping=methods_with("needs_dropout"),
-    learning=methods_with("by_evidence"),
-)
+@naming(networks=(*MODELS, *ALIASES), learning=methods_with("by_evidence"))
 @dataclass(frozen=True)
 class TrainOptions:
     """The training.
 
     Args:
-        model: Name of the network, {networks}; package.module:factory for your own; or auto: mlp for vectors, and a
-            small one with {small}; cnn or lenet for images (smooth ones with {smooth}); mlp_autoencoder
-            for data without targets, and for images with {autoencoding}. autoencoder is short for conv_autoencoder.
-        model_options: Keyword arguments of the network, as in --model-options.width 32. With {dropping} mlp, cnn and
-            lenet have dropout 0.1, autoencoders 0.2.
-        prior: Precision of the Gaussian prior on the weights; fan_in: for each layer the number of its inputs, which
-            is a strong prior for small data sets; or layerwise: one for each parameter tensor, which {learning} learn
-            from a start at 1. By default 1, for these methods layerwise.
-        noise: Standard deviation of the noise of real-valued targets, in standardised units; by default 0.3 in
-            training (0.2 for autoencoders, in units of the inputs, which are standardised if they are vectors), and the
-            error on the validation part afterwards. The noise scale of hmc does not change after training;
-            {learning} learn it from this start.
-        seed: Seed of the initial weights, the order of the data, and samples in training.
+        model: Name of the network, {networks}, or package.module:factory for your own; by default one that fits the
+            data and the method.
+        model_options: Keyword arguments of the network, as in --model-options.width 32; by default its own.
+        prior: Precision of the Gaussian prior on the weights (1 / variance); fan_in, for each layer the number of its
+            inputs; or layerwise, one for each parameter tensor. By default 1; layerwise for {learning}, which learn it.
+        noise: Standard deviation of the noise of real-valued targets, in standard deviations of the targets; by
+            default 0.3 in training (autoencoders 0.2), and then the error on the validation part.
+        seed: Seed of the initial weights, the order of the data, and samples.
         resume: Continue from the checkpoint in the output folder.
         overwrite: Replace the run in the output folder.
     """
@@ -93,7 +83,24 @@ class TrainOptions:
     overwrite: bool = False
 
 
-PARTS = (DataOptions, TrainOptions, MethodOptions, SettingOptions, RunOptions)
+@naming(loggers=LOGGERS)
+@dataclass(frozen=True)
+class LoggedRunOptions(RunOptions):
+    """The output and the device.
+
+    Args:
+        output: Folder of the run; the default is in the description above.
+        device: Device, cpu, cuda, cuda:1, mps; by default auto, an accelerator if there is one.
+        progress: Show progress bars, which --no-progress leaves out.
+        logger: Logger of losses and of the history, {loggers}, which writes a folder of its name in the output
+            folder; by default none, and the history is in training.csv.
+    """
+
+    logger: str | None = None
+
+
+PARTS = (DataOptions, TrainOptions, MethodOptions, SettingOptions, LoggedRunOptions)
+SUBJECT = "data"
 #: Folder of a run by default; the next one is USUAL-2.
 USUAL = Path("runs/train")
 #: Files of a run, and of the commands that follow it.
@@ -106,10 +113,16 @@ require_distinct_options(METHODS, TAKEN)
 
 
 def run(
-    data: DataOptions, options: TrainOptions, method: MethodOptions, settings: SettingOptions, run_options: RunOptions
-) -> None:
-    """Train, measure, save."""
+    data: DataOptions,
+    options: TrainOptions,
+    method: MethodOptions,
+    settings: SettingOptions,
+    run_options: LoggedRunOptions,
+) -> dict[str, Any]:
+    """Train, measure, save; return the content of metrics.json."""
     started = time.perf_counter()
+    if run_options.logger is not None:
+        choose("logger", run_options.logger, LOGGERS)
     pick_device(run_options.device)
     settings.settings(method, options.seed)  # raises errors before any data are read
     dataset = data.load()
@@ -153,6 +166,7 @@ def run(
         device=run_options.device,
         rounds=rounds,
         progress=run_options.progress,
+        logger=run_options.logger,
     )
     last = trained.history[-1]
     course = {name: last[key] for name, key in COURSE.items() if key in last}
@@ -197,6 +211,7 @@ def run(
         print(f"Saved {folder / POSTERIOR}. Next: osculate evaluate --posterior {folder / POSTERIOR}{own}")
     else:
         print(f"Saved {folder / MODEL}. Next: osculate fit --checkpoint {folder / MODEL}{own}")
+    return {"folder": folder, **summed}
 
 
 def new_network(

@@ -8,6 +8,7 @@ import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urljoin
 
 import numpy as np
 import torch
@@ -34,12 +35,29 @@ class Download:
     """A public file and its checksum.
 
     Args:
-        url: Address of the original.
+        url: Address of the original, by https.
         md5: Published MD5 sum of the file.
+
+    Raises:
+        ValueError: another protocol, whose content could be changed on its way.
+
+    >>> Download("http://example.org/a.npz", "0" * 32)
+    Traceback (most recent call last):
+    ...
+    ValueError: 'http://example.org/a.npz' is not https: name an address that begins with https://.
     """
 
     url: str
     md5: str
+
+    def __post_init__(self) -> None:
+        require_https(self.url)
+
+
+def require_https(url: str) -> None:
+    """Raise ValueError for an address of another protocol than https."""
+    if not url.startswith("https://"):
+        raise ValueError(f"{url!r} is not https: name an address that begins with https://.")
 
 
 def user_cache() -> Path:
@@ -65,14 +83,7 @@ def find(relative: str, folder: str | Path | None = None, download: Download | N
     Raises:
         FileNotFoundError: it is in none of these places; the message lists them and says what to set.
     """
-    if folder is None:
-        named = os.environ.get(VARIABLE)
-        candidates = [*([Path(named) / relative] if named else []), user_cache() / relative]
-    else:
-        candidates = [Path(folder) / relative]
-        # the folder of the set itself is accepted, but not that of another: MNIST and Fashion-MNIST share file names
-        if Path(folder).name == Path(relative).parent.name:
-            candidates.append(Path(folder) / Path(relative).name)
+    candidates = places(relative, folder)
     for path in candidates:
         if path.is_file():
             return path
@@ -89,6 +100,24 @@ def find(relative: str, folder: str | Path | None = None, download: Download | N
     )
 
 
+def places(relative: str, folder: str | Path | None = None) -> list[Path]:
+    """The paths at which :func:`find` looks for a file, in order."""
+    if folder is None:
+        named = os.environ.get(VARIABLE)
+        return [*([Path(named) / relative] if named else []), user_cache() / relative]
+    candidates = [Path(folder) / relative]
+    # the folder of the set itself is accepted, but not that of another: MNIST and Fashion-MNIST share file names
+    if Path(folder).name == Path(relative).parent.name:
+        candidates.append(Path(folder) / Path(relative).name)
+    return candidates
+
+
+def _require_secure(response: Any, *_: Any, **__: Any) -> None:
+    """Raise ValueError for a redirection to another protocol than https."""
+    if response.is_redirect:
+        require_https(urljoin(response.url, response.headers["location"]))
+
+
 def _fetch(relative: str, download: Download) -> Path:
     """Download into the cache; pooch checks the sum, writes to a temporary file and renames."""
     require_library("pooch", "files of data sets")
@@ -100,7 +129,7 @@ def _fetch(relative: str, download: Download) -> Path:
         known_hash=f"md5:{download.md5}",
         fname=target.name,
         path=target.parent,
-        downloader=pooch.HTTPDownloader(timeout=30),
+        downloader=pooch.HTTPDownloader(timeout=30, hooks={"response": _require_secure}),
     )
     return Path(fetched)
 

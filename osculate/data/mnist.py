@@ -48,7 +48,7 @@ FAMILY: Mapping[str, Family] = {
     "fashion_mnist": Family(
         "Fashion-MNIST",
         ("T-shirt/top", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot"),
-        mirror="http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
+        mirror="https://fashion-mnist.s3.eu-central-1.amazonaws.com/",
         md5=(
             "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
             "25c81989df183df01b3e8a0aad5dffbe",
@@ -59,7 +59,7 @@ FAMILY: Mapping[str, Family] = {
     "kmnist": Family(
         "KMNIST",
         ("o", "ki", "su", "tsu", "na", "ha", "ma", "ya", "re", "wo"),
-        mirror="http://codh.rois.ac.jp/kmnist/dataset/kmnist/",
+        mirror="https://codh.rois.ac.jp/kmnist/dataset/kmnist/",
         md5=(
             "bdb82020997e1d708af4cf47b453dcf7",
             "e144d726b3acfaa3e44228e80efcd344",

@@ -35,8 +35,8 @@ JPEG_FORMAT = (
 JPEG_QUALITY = 75
 
 SVHN_ORIGINALS = {
-    "train": Download("http://ufldl.stanford.edu/housenumbers/train_32x32.mat", "e26dedcc434d2e4c54c9b2d4a06d8373"),
-    "test": Download("http://ufldl.stanford.edu/housenumbers/test_32x32.mat", "eb5a983be6a315427106f1b164d9cef3"),
+    "train": Download("https://ufldl.stanford.edu/housenumbers/train_32x32.mat", "e26dedcc434d2e4c54c9b2d4a06d8373"),
+    "test": Download("https://ufldl.stanford.edu/housenumbers/test_32x32.mat", "eb5a983be6a315427106f1b164d9cef3"),
 }
 
 CELEBA_FORMAT = "an .npz archive with X (n, 64, 64, 3), attr and attr_names; CelebA allows non-commercial research only"

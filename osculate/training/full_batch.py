@@ -37,8 +37,12 @@ def fit(
     device: str,
     progress: bool,
     part: Group = ALONE,
+    logger: Any = None,
 ) -> History:
-    """Run the steps and return the history; see :func:`osculate.training.train`, and the loop for ``part``."""
+    """Run the steps and return the history; see :func:`osculate.training.train`, and the loop for ``part``.
+
+    ``logger`` is one of Lightning, or None.
+    """
     usual = Settings()
     if changed := [each for each in method.refused if getattr(settings, each) != getattr(usual, each)]:
         words = "has no effect. Leave it" if len(changed) == 1 else "have no effect. Leave them"
@@ -75,6 +79,8 @@ def fit(
                     parts = [method.log_prob(moved(x, where), y.to(where)).sum() for x, y in held_out]
                 row["validation_nll"] = -float(sum(parts)) / held_out.num_data
             history.append({**row, "seconds": round(time.perf_counter() - started, 3)})
+            if logger is not None:
+                logger.log_metrics({name: float(value) for name, value in history[-1].items()}, epoch)
             began = time.perf_counter()
             if state is not None and (began >= due or epoch == settings.epochs or bool(method.converged)):
                 write_tensors(state, method.checkpoint(), HEADER, header)
@@ -84,6 +90,8 @@ def fit(
                 due = ended + PAUSE * (ended - began)
     finally:
         method.to(device_before)
+    if logger is not None:
+        logger.finalize("success")
     return history
 
 

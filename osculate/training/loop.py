@@ -5,7 +5,7 @@ import math
 import textwrap
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -14,7 +14,8 @@ from typing import Any
 import lightning.pytorch as pl
 import numpy as np
 import torch
-from lightning.pytorch.callbacks import ModelCheckpoint, RichProgressBar
+from lightning.pytorch.callbacks import Checkpoint, ModelCheckpoint, RichProgressBar
+from lightning.pytorch.loggers import Logger
 from torch import Tensor
 from torch.optim import Optimizer
 from torch.utils.checkpoint import CheckpointError
@@ -35,6 +36,8 @@ from osculate.training.runs import identity, require_same_data, same_run, write_
 from osculate.training.settings import AUTO, OPTIMIZERS, PRECISIONS, Settings
 
 CHECKPOINT = "last.ckpt"
+#: Largest number of steps between two losses that a logger gets.
+LOGGED = 50
 
 
 class Epochs:
@@ -154,8 +157,8 @@ class Loop(pl.LightningModule):
         self._labelled = self._labelled or has_labels(self.method.likelihood, y)
         self._loss += value * size
         self._seen += size
-        if self.trainer.progress_bar_callback is not None:
-            self.log("loss", value, prog_bar=True, logger=False, batch_size=len(y))
+        if self.trainer.progress_bar_callback is not None or self.trainer.loggers:
+            self.log("loss", value, prog_bar=True, logger=bool(self.trainer.loggers), batch_size=len(y))
         return loss
 
     def backward(self, loss: Tensor, *args: Any, **kwargs: Any) -> None:
@@ -230,6 +233,8 @@ class Loop(pl.LightningModule):
             if self.best is None or nll < self.best["validation_nll"]:
                 state = {name: value.detach().clone() for name, value in self.method.state_dict().items()}
                 self.best = {"epoch": row["epoch"], "validation_nll": nll, "state": state}
+        for logger in self.trainer.loggers:
+            logger.log_metrics({name: float(value) for name, value in row.items()}, self.global_step)
         self._stop_if_stale()
         if self.folder is not None and self.writes:
             write_log(self.folder, self.history)
@@ -319,6 +324,8 @@ def fit(
     progress: bool,
     processes: Group = ALONE,
     part: Group = ALONE,
+    logger: Logger | None = None,
+    callbacks: Sequence[pl.Callback] = (),
 ) -> list[dict[str, int | float]]:
     """Run the loop and return its history; see :func:`osculate.training.train`.
 
@@ -336,11 +343,11 @@ def fit(
     loop.writes &= part.rank == 0
     state = None if folder is None else part.own(folder / CHECKPOINT)
     checkpoint = state if resume and state is not None and state.exists() else None
-    callbacks: list[pl.Callback] = [RichProgressBar()] if progress else []
+    every: list[pl.Callback] = [*callbacks, *([RichProgressBar()] if progress else [])]
     if folder is not None and state is not None:
         folder.mkdir(parents=True, exist_ok=True)
         name = state.name.removesuffix(state.suffix)
-        callbacks.append(ModelCheckpoint(folder, name, save_on_train_epoch_end=True, enable_version_counter=False))
+        every.append(ModelCheckpoint(folder, name, save_on_train_epoch_end=True, enable_version_counter=False))
     with _contained(method, accelerator):
         method.share = Share(processes)
         method.train()
@@ -353,11 +360,12 @@ def fit(
             use_distributed_sampler=False,
             max_epochs=settings.epochs * rounds,
             precision=PRECISIONS[precision],
-            callbacks=callbacks,
+            callbacks=every,
             plugins=[Checkpoints()],
             default_root_dir=folder,
-            logger=False,
-            enable_checkpointing=folder is not None,
+            logger=logger or False,
+            log_every_n_steps=min(LOGGED, epochs.num_batches),
+            enable_checkpointing=folder is not None or any(isinstance(each, Checkpoint) for each in callbacks),
             enable_progress_bar=progress,
             enable_model_summary=False,
             num_sanity_val_steps=0,

@@ -34,6 +34,8 @@ SCHEDULES: dict[str, Callable[[float], float]] = {
 }
 
 
+#: Names of loggers, which write what Lightning logs.
+LOGGERS = ("csv", "tensorboard")
 #: The name of a learning rate that is chosen by trials, and the usual rate.
 AUTO, RATE = "auto", 1e-3
 

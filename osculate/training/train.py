@@ -1,6 +1,6 @@
 """Training of any method: its arguments are checked, and the loop for it is chosen."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,8 @@ def train(
     rounds: int = 1,
     progress: bool = True,
     distributed: str | bool = "auto",
+    logger: Any = None,
+    callbacks: Sequence[Any] = (),
     **changes: Any,
 ) -> Training:
     """Train a method: ``train(MAP(model, likelihood), data, epochs=20, lr=1e-3)``.
@@ -68,6 +70,10 @@ def train(
             together by DDP, each on its share of the data, with gradients averaged over the data of a step; the members
             of an ensemble and the chains of HMC are shared out, on all data in each process. False for this process
             alone. ``batch_size`` is that of one process.
+        logger: "csv" or "tensorboard" (the extra of this name), which write the loss of at least every fiftieth step
+            and the rows of the history to the folder ``csv`` or ``tensorboard`` in `folder`; or a logger of Lightning.
+        callbacks: Callbacks of Lightning (``lightning.pytorch.Callback``) for methods that take batches: they see
+            ``loss`` if a bar or a logger shows it, and ``validation_nll``. Their state is in the checkpoints.
         **changes: Fields of `settings` by name.
 
     Returns:
@@ -76,9 +82,9 @@ def train(
     Raises:
         ValueError: the data are empty or not finite, the likelihood ignores all targets, `patience` or `rounds` is
             given without validation data, `rounds` or ``lr="auto"`` is not for this method, there is nothing to train,
-            the checkpoint belongs to other settings, another method or another network, or the method is trained by one
-            process alone.
-        TypeError: a setting does not exist, or the data are not (x, y) batches.
+            the checkpoint belongs to other settings, another method or another network, the method is trained by one
+            process alone, the logger is unknown or has no folder, or there are callbacks for a method without batches.
+        TypeError: a setting does not exist, the data are not (x, y) batches, or a callback is none of Lightning.
         FloatingPointError: the loss is NaN or infinite; the message names epoch and batch.
         ConnectionError: another process has failed, or does not take part.
 
@@ -118,18 +124,31 @@ def train(
     if not processes.alone:
         _require_shared(method, data, device, processes)
     progress = progress and processes.rank == 0
+    if callbacks and isinstance(method, methods.FullBatch):
+        raise ValueError(
+            f"callbacks are for methods that take batches, and {type(method).__name__} takes all data at once: leave "
+            "them out."
+        )
+    log = None
+    if logger is not None:
+        checks.require_library("lightning", "loggers")
+        from osculate.training.loggers import logger_of
+
+        log = logger_of(logger, where)
     part = processes if method.in_parts else ALONE
     if isinstance(method, methods.FullBatch):
-        run: Callable[..., History] = partial(full_batch.fit, part=part)
+        run: Callable[..., History] = partial(full_batch.fit, part=part, logger=log)
     else:
         # Lightning takes seconds to import, and most uses of the library never train.
         checks.require_library("lightning", "methods that train in batches")
         if progress:
             checks.require_library("rich", "progress bars")
         from osculate.training import loop
+        from osculate.training.loggers import require_callbacks
 
-        steps = ALONE if method.in_parts else processes
-        run = partial(loop.fit, precision=precision, rounds=rounds, processes=steps, part=part)
+        steps, called = ALONE if method.in_parts else processes, require_callbacks(callbacks)
+        of_run = partial(loop.fit, processes=steps, part=part, logger=log, callbacks=called)
+        run = partial(of_run, precision=precision, rounds=rounds)
     if not part.alone:
         method.take_part(part)
     with part.together():

@@ -5,6 +5,7 @@ import hashlib
 import io
 import struct
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from unittest.mock import patch
 
@@ -89,6 +90,29 @@ class TestFind:
         with pytest.raises(FileNotFoundError, match=says("https://example.org/a.npz", "failed", "OSCULATE_DATA")):
             find("toy/a.npz", download=bad)
         assert not path.exists(), "a file with another checksum does not stay"
+
+    def test_only_https_is_downloaded(self) -> None:
+        for url in ("http://example.org/a.npz", "ftp://example.org/a.npz", "file:///etc/passwd"):
+            with pytest.raises(ValueError, match=says(url, "https")):
+                Download(url, "0" * 32)
+
+    @pytest.mark.parametrize(
+        ("location", "followed"), [("https://b.org/a", True), ("/a", True), ("http://b.org/", False)]
+    )
+    def test_a_redirection_to_another_protocol_is_refused(
+        self, places: dict[str, Path], monkeypatch: pytest.MonkeyPatch, location: str, followed: bool
+    ) -> None:
+        class Response:
+            is_redirect, url, headers = True, "https://example.org/a", {"location": location}
+
+        def get(*_: object, hooks: dict[str, Callable[..., object]], **__: object) -> None:
+            hooks["response"](Response())
+            raise ConnectionError("followed")
+
+        monkeypatch.setattr("requests.get", get)
+        monkeypatch.setattr("requests.Session.get", get)
+        with pytest.raises(FileNotFoundError, match="followed" if followed else "'http://b.org/' is not https"):
+            find("toy/a.npz", download=Download("https://example.org/a", "0" * 32))
 
     def test_no_network(self, places: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
         def fail(**_: object) -> str:
