@@ -30,6 +30,7 @@ from osculate.plots.images import (
     picture as picture,
     reconstructions as reconstructions,
 )
+from osculate.plots.latent import latent_map as latent_map
 from osculate.plots.lines import (
     Bounds as Bounds,
     accuracy_against_labels as accuracy_against_labels,
@@ -44,7 +45,6 @@ from osculate.plots.maps import (
     cells as cells,
     class_map as class_map,
     heat_map as heat_map,
-    latent_map as latent_map,
     matrices as matrices,
     probability_maps as probability_maps,
 )
