@@ -135,20 +135,21 @@ CLIPPED = 0.01
 
 
 def grey_scale(images: np.ndarray, *others: np.ndarray) -> tuple[float, float]:
-    """The values that :func:`picture` draws as white and black, which leave nearly nothing clipped.
+    """The values that :func:`picture` draws as white and black.
 
-    Grey images are ink on paper if most of them is blank, as in handwriting; otherwise they are photographs, whose
-    largest values are white.
+    Grey images are ink on paper if most of them is blank, as in handwriting, and values beyond blank and ink are
+    clipped; otherwise they are photographs, whose largest values are white, and nearly nothing is clipped.
 
     Args:
         images: Images (N, channels, …), NaN where unknown.
         *others: Images in the same scale, such as reconstructions.
     """
     low, high = float(np.nanmin(images)), float(np.nanmax(images))
-    blank = np.nanmean(images < low + DARK * (high - low)) >= INK_SHARE
+    if np.nanmean(images < low + DARK * (high - low)) >= INK_SHARE:
+        return low, high
     ends = [np.nanquantile(each, (CLIPPED, 1 - CLIPPED)) for each in others]
     low, high = min([low, *(float(end[0]) for end in ends)]), max([high, *(float(end[1]) for end in ends)])
-    return (low, high) if blank or images.shape[1] == 3 else (high, low)
+    return (low, high) if images.shape[1] == 3 else (high, low)
 
 
 def _frames(labels: Sequence[str], columns: int, captioned: int = 0) -> tuple[Figure, np.ndarray]:
