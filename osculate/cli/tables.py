@@ -55,6 +55,13 @@ class Score:
         return f"{self.mean:.3f}" if self.error is None else f"{self.mean:.3f} ± {self.error:.3f}"
 
 
+class Measure(Score):
+    """A number in units of the data, with three significant digits."""
+
+    def __str__(self) -> str:
+        return f"{self.mean:.3g}"
+
+
 @dataclass(frozen=True)
 class Change(Score):
     """The difference of two scores."""
