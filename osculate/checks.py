@@ -13,6 +13,7 @@ EXTRAS = {
     "PIL": "data",
     "astra": "astra",
     "botorch": "botorch",
+    "jinja2": "cli",
     "jsonargparse": "cli",
     "lightning": "train",
     "matplotlib": "plots",

@@ -121,11 +121,15 @@ def run(options: DemoOptions, run_options: RunOptions) -> None:
             "versions": versions(),
         }
         write_json(aside / "metrics.json", {**content, **facts})
-        seed = f"seed {options.seed}" if options.seeds > 1 else ""
+        first_seed = f"seed {options.seed}" if options.seeds > 1 else ""
         page: Any = autoencoder_page if options.lae else classifier_page
-        about = {"facts": {"seconds": facts["seconds"]}, "files": FILES, "figures": figures}
         write_page(
-            aside / "report.html", command=command("demo", options), **about, **page(first, tables, seed)
+            aside / "report.html",
+            command=command("demo", options),
+            files=FILES,
+            facts={"seconds": facts["seconds"]},
+            figures=figures,
+            **page(first, tables, first_seed),
         )
     out.print(f"Saved in {folder}: open {folder / 'report.html'}  ({time.perf_counter() - started:.0f} s)")
 

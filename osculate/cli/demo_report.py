@@ -10,7 +10,6 @@ from osculate.cli.page import Tables
 from osculate.cli.side_by_side import changes_of, in_table
 from osculate.cli.tables import Score, columns
 
-
 #: Files in the folder of a demo, and what they hold.
 FILES = {
     "metrics.json": "the numbers",

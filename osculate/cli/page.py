@@ -4,8 +4,9 @@ import base64
 import shlex
 import struct
 from collections.abc import Mapping
-from dataclasses import MISSING, asdict, fields, is_dataclass
+from dataclasses import MISSING, asdict, fields
 from functools import cache
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -55,9 +56,18 @@ def _environment() -> Any:
     return found
 
 
-def picture(name: str, path: Path) -> dict[str, Any]:
-    """A figure for the templates: its words, its PNG file in base 64, and its size on the page."""
-    content = path.read_bytes()
+def picture(name: str, figure: Any) -> dict[str, Any]:
+    """A figure for the templates: its words, its PNG file in base 64, and its size on the page.
+
+    Args:
+        name: Name under which its words stand.
+        figure: The figure, or the path of its file.
+    """
+    if isinstance(figure, Path):
+        content = figure.read_bytes()
+    else:
+        figure.savefig(file := BytesIO(), format="png", dpi=FIGURE_DPI)
+        content = file.getvalue()
     width, height = (size * PAGE_DPI // FIGURE_DPI for size in struct.unpack(">II", content[16:24]))
     return {
         **words()["figures"][name],
@@ -76,7 +86,7 @@ def write_page(
     template: str = "run",
     files: Mapping[str, str],
     facts: Mapping[str, Mapping[str, Any]] | None = None,
-    figures: Mapping[str, Path] | None = None,
+    figures: Mapping[str, Any] | None = None,
     **content: Any,
 ) -> Path:
     """Write a report, complete or not at all.
@@ -88,7 +98,7 @@ def write_page(
         template: Name of a file in the folder ``pages``.
         files: Files beside the page, and what they hold.
         facts: Facts for the end of the page by group; versions are added.
-        figures: Paths of the pictures, by the names under which their words stand.
+        figures: Figures or paths of their files, by the names under which their words stand.
         content: What else the template shows.
     """
     usual: dict[str, Any] = {"warnings": (), "tables": {}, "findings": (), "listings": {}, "about": {}, "next": ""}
@@ -101,7 +111,7 @@ def write_page(
             command=command,
             files=files,
             facts={**(facts or {}), "versions": versions()},
-            figures=[picture(name, path) for name, path in (figures or {}).items()],
+            figures=[picture(name, figure) for name, figure in (figures or {}).items()],
         )
     )
     write_text(path, html)
@@ -119,8 +129,8 @@ def command(name: str, *parts: Any) -> str:
     for part in parts:
         for option in fields(part):
             usual = option.default if option.default_factory is MISSING else option.default_factory()
-            if option.name not in WAYS and (value := getattr(part, option.name)) != usual:
-                typed += _typed(option.name.replace("_", "-"), plain(asdict(value) if is_dataclass(value) else value))
+            if option.name not in WAYS and getattr(part, option.name) != usual:
+                typed += _typed(option.name.replace("_", "-"), plain(asdict(part)[option.name]))
     return shlex.join(typed)
 
 

@@ -77,7 +77,7 @@ def title(score: str) -> str | None:
     ('AUROC, shuffled pixels ↑', '5 labels ↑')
     """
     if score.startswith("auroc/"):
-        _, name, kind = score.split("/")
+        name, _, kind = score.removeprefix("auroc/").rpartition("/")  # a name may be a path
         return f"AUROC, {name} ↑" if kind == "entropy" else None
     _, few, number = score.rpartition("accuracy/")
     if few and number.isdigit():

@@ -34,9 +34,11 @@ from osculate.plots.latent import latent_map as latent_map
 from osculate.plots.lines import (
     Bounds as Bounds,
     accuracy_against_labels as accuracy_against_labels,
+    course as course,
     dots as dots,
     image_calibration as image_calibration,
     lines as lines,
+    predicted as predicted,
     residuals as residuals,
     sandwich as sandwich,
     spread as spread,
@@ -56,5 +58,6 @@ from osculate.plots.scores import (
     roc as roc,
     roc_curves as roc_curves,
     score_histograms as score_histograms,
+    uncertainties as uncertainties,
 )
 from osculate.plots.style import panels as panels, save as save

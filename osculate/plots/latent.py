@@ -58,11 +58,11 @@ def latent_map(
     figure, grid = style.wrapped(len(maps), columns, 5.4 if columns == 1 else 4.6, 5.2 if columns == 1 else 4.5)
     pictured = [one.examples[1:] for one in maps.values() if one.examples is not None and _has_pictures(one)]
     limits = grey_scale(pictured[0][0], *(images for _, images in pictured)) if pictured else (0.0, 1.0)
-    norm = _one_scale([one.deviation for one in maps.values()])
+    norm, low = _one_scale([one.deviation for one in maps.values()])
     for ax, (name, one) in zip(grid.flat, maps.items(), strict=False):
         image = ax.pcolormesh(
             *one.axes,
-            np.maximum(one.deviation, norm.vmin),
+            np.maximum(one.deviation, low),
             cmap=style.UNCERTAINTY,
             norm=norm,
             shading="gouraud",
@@ -89,14 +89,14 @@ def latent_map(
     return style.title(figure, heading)
 
 
-def _one_scale(deviations: Sequence[np.ndarray]) -> Normalize:
-    """A scale of all deviations: logarithmic if they span much, white if nothing varies."""
+def _one_scale(deviations: Sequence[np.ndarray]) -> tuple[Normalize, float]:
+    """A scale of all deviations, logarithmic if they span much and white if nothing varies, and its lower end."""
     every = np.concatenate([each.ravel() for each in deviations])
     positive = every[every > 0]
     if not len(positive):
-        return Normalize(0.0, 1.0)
+        return Normalize(0.0, 1.0), 0.0
     top, low = float(positive.max()), float(np.quantile(positive, 0.01))
-    return LogNorm(low, top) if top > WIDE * low else Normalize(0.0, top)
+    return (LogNorm(low, top), low) if top > WIDE * low else (Normalize(0.0, top), 0.0)
 
 
 def _codes(ax: Axes, one: LatentMap, tints: np.ndarray) -> None:
@@ -106,7 +106,7 @@ def _codes(ax: Axes, one: LatentMap, tints: np.ndarray) -> None:
         tinted = {"facecolors": np.c_[tints, 0.12 + 0 * widths], "edgecolors": np.c_[tints, 0.6 + 0 * widths]}
         options: dict[str, Any] = {"offsets": one.codes, "offset_transform": ax.transData, "linewidths": 0.6, **tinted}
         ax.add_collection(EllipseCollection(widths, heights, 0 * widths, units="xy", zorder=2.8, **options))
-    ax.scatter(*one.codes.T, s=13, c=tints, edgecolors=style.WHITE, linewidths=0.4, zorder=3)
+    ax.scatter(one.codes[:, 0], one.codes[:, 1], s=13, c=tints, edgecolors=style.WHITE, linewidths=0.4, zorder=3)
 
 
 def _name(ax: Axes, kind: str, codes: np.ndarray, tint: Any) -> None:

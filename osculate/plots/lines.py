@@ -155,6 +155,60 @@ def accuracy_against_labels(
 
 
 @style.arrays
+def course(
+    epochs: style.Values, curves: Mapping[str, style.Values], heading: str = "The course of the training"
+) -> Figure:
+    """Draw quantities of a training against the epoch, a panel with its own scale for each.
+
+    Args:
+        epochs: Numbers of the epochs (E,).
+        curves: Values (E,) by quantity, which labels its axis; NaN if missing.
+        heading: Heading of the figure.
+
+    Raises:
+        ValueError: there is no curve, or one has another length.
+    """
+    if not curves or any(len(values) != len(epochs) for values in curves.values()):
+        lengths = ", ".join(f"{name!r} {len(values)}" for name, values in curves.items()) or "none"
+        raise ValueError(f"curves of {len(epochs)} epochs are needed, but there are: {lengths}.")
+    figure, axes = style.panels(len(curves), 1, 7.2, 2.3, sharex=True)
+    tints = style.tints(curves)
+    for ax, (name, values) in zip(axes[:, 0], curves.items(), strict=True):
+        lines(ax, {name: (epochs, values)}, tints, markers="o" if len(epochs) < 30 else None, linewidth=1.6)
+        style.label(ax, y=name)
+    style.label(axes[-1, 0], x="epoch")
+    return style.title(figure, heading)
+
+
+@style.arrays
+def predicted(
+    mean: style.Values, sd: style.Values, targets: style.Values, heading: str = "Targets against predictions"
+) -> Figure:
+    """Draw targets against predictions, with an error bar of one standard deviation each and the line of equality.
+
+    Args:
+        mean: Predictive means (N,).
+        sd: Predictive standard deviations (N,).
+        targets: Targets (N,).
+        heading: Heading of the figure.
+
+    Raises:
+        ValueError: there is no prediction, or lengths differ.
+    """
+    if not len(mean) or not len(mean) == len(sd) == len(targets):
+        raise ValueError(f"{len(mean)} means, {len(sd)} deviations and {len(targets)} targets: give one of each.")
+    figure, axes = style.panels(1, 1, 6.4, 5.2)
+    ax = axes[0, 0]
+    ends = [float(f([f(mean), f(targets)])) for f in (np.min, np.max)]
+    ax.plot(ends, ends, "--", color=style.GREY, linewidth=1, label="prediction = target")
+    bars: dict[str, Any] = {"color": style.BLUE, "markersize": 3.5, "elinewidth": 0.8, "alpha": 0.7}
+    ax.errorbar(mean, targets, xerr=sd, fmt="o", label="datum, ± one standard deviation", **bars)
+    style.label(ax, None, "predicted mean, in units of the target", "target")
+    style.legend(ax)
+    return style.title(figure, heading)
+
+
+@style.arrays
 def residuals(misfits: style.Values, variance: float, step: int, heading: str, estimated: bool = False) -> Figure:
     """Draw the mean squared residual against the training step, with the variance of the noise.
 

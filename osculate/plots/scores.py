@@ -103,6 +103,26 @@ def histogram(
 
 
 @style.arrays
+def uncertainties(values: style.Values, words: str, heading: str = "How uncertain are the predictions?") -> Figure:
+    """Draw a histogram of the uncertainty of predictions.
+
+    Args:
+        values: Uncertainties (N,).
+        words: Label of the axis, with the unit.
+        heading: Heading of the figure.
+
+    Raises:
+        ValueError: there is no value.
+    """
+    if not len(values):
+        raise ValueError("no uncertainties to draw: pass at least one.")
+    figure, axes = style.panels(1, 1, 6.8, 3.2)
+    axes[0, 0].hist(values, bins=40, color=style.BLUE)
+    style.label(axes[0, 0], None, words, "number of inputs")
+    return style.title(figure, heading)
+
+
+@style.arrays
 def entropy_histograms(
     inside: Mapping[str, style.Values],
     outside: Mapping[str, Mapping[str, style.Values]],

@@ -38,12 +38,13 @@ COLOURS |= {"θ̃, single λ": ORANGE, "θ̃, multiple λ": YELLOW, "θ*, single
 
 
 def _pale(tint: str) -> str:
-    return to_hex(np.asarray(to_rgb(tint)) * 0.5 + 0.5)
+    red, green, blue = (0.5 + 0.5 * part for part in to_rgb(tint))
+    return to_hex((red, green, blue))
 
 
 #: Colours in turn of series without one of their own: twelve, then these in pale.
-TINTS = (BLUE, GREEN, PURPLE, YELLOW, SKY, ORANGE, INK, GREY, WINE, INDIGO, OLIVE, BROWN)
-TINTS += tuple(map(_pale, TINTS))
+_FULL = (BLUE, GREEN, PURPLE, YELLOW, SKY, ORANGE, INK, GREY, WINE, INDIGO, OLIVE, BROWN)
+TINTS = (*_FULL, *map(_pale, _FULL))
 
 
 def _turns(*first: str) -> tuple[str, ...]:
