@@ -22,7 +22,7 @@ from osculate.cli.options import DataOptions, RunOptions, naming, own_arrays
 from osculate.cli.page import command
 from osculate.cli.predict import PosteriorOptions, drawn, predict_options
 from osculate.cli.report import report_evaluation, report_task
-from osculate.cli.side_by_side import SideBySide, way_out
+from osculate.cli.side_by_side import SideBySide, detection_scores, way_out
 from osculate.cli.tables import print_scores
 from osculate.data import Dataset, out_of_distribution, read_arrays
 from osculate.data.shifted import PARTNERS
@@ -104,7 +104,9 @@ def _calibrated(
             name: ood(each[name][0], x, partners, progress=run_options.progress, **each[name][1])
             for name in found.scores
         }
-        found = replace(found, scores={name: {**row, **shifted[name].metrics()} for name, row in found.scores.items()})
+        found = replace(
+            found, scores={name: {**row, **detection_scores(shifted[name])} for name, row in found.scores.items()}
+        )
     output = run_options.output or options.folder / "evaluation.json"
     facts = {"data": dataset.name, "test_data": len(dataset.test[0]), "versions": versions()}
     write_json(output, {**found.content(), **facts})

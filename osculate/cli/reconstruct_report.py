@@ -152,5 +152,7 @@ def report(
         pixels=_sides(given.operator.image_shape),
         warnings=[UNFITTED_WORDS] * (scores["residual"] > UNFITTED)
         + ([f"Possibly too dark: {guessed}."] if guessed else []),
-        tables={"": {"linearised deep image prior": {name: Measure(value) for name, value in scores.items()}}},
+        tables={
+            "Reconstruction": {"linearised deep image prior": {name: Measure(value) for name, value in scores.items()}}
+        },
     )

@@ -11,7 +11,7 @@ import torch
 from osculate.cli.checkpoint import MODEL, Card
 from osculate.cli.folder import POSTERIOR
 from osculate.cli.page import write_page
-from osculate.cli.side_by_side import SideBySide
+from osculate.cli.side_by_side import DIFFERENCE, SideBySide
 from osculate.cli.tables import with_errors
 from osculate.data import Dataset
 from osculate.tasks import OODRecord
@@ -57,7 +57,7 @@ def report_training(
     command: str,
     card: Card,
     dataset: Dataset,
-    history: Sequence[Mapping[str, float]],
+    history: Sequence[Mapping[str, float | int]],
     scores: Mapping[str, Mapping[str, float]],
     facts: Mapping[str, Any],
     drawn: Mapping[str, Path],
@@ -205,10 +205,10 @@ def report_predictions(path: Path, command: str, columns: Mapping[str, np.ndarra
         card: Card of the network.
     """
     classes = "probabilities" in columns
-    unit = "entropy, nats" if classes else "standard deviation, in units of the target"
+    unit = "entropy, nats" if classes else "standard deviation, units of the target"
     values = columns["entropy" if classes else "sd"]
     values = values.reshape(len(values), -1).mean(1)
-    head: tuple[str, ...] = ("row of the input, from 0", "prediction")
+    head: tuple[str, ...] = ("row, from 0", "prediction")
     if classes:
         names = card.classes or tuple(map(str, range(columns["probabilities"].shape[1])))
         best = columns["probabilities"].max(1)
@@ -225,13 +225,14 @@ def report_predictions(path: Path, command: str, columns: Mapping[str, np.ndarra
     if len(values) and draws():
         from osculate import plots
 
-        figures["uncertainty"] = plots.uncertainties(values, unit)
-    counted = {}
+        ends = f" (0 is certain, {np.log(len(names)):.2f} uniform over {len(names):,} classes)" if classes else ""
+        figures["uncertainty"] = plots.uncertainties(values, unit + ends)
+    listings: dict[str, Any] = {"The most uncertain predictions": (head, [(int(n), *cells[n]) for n in order])}
     if classes:
-        kinds, counts = np.unique(columns["prediction"], return_counts=True)
-        counted = {
-            f"predicted as {names[int(k)]}": f"{number:,} inputs" for k, number in zip(kinds, counts, strict=True)
-        }
+        counts = np.bincount(columns["prediction"].astype(int), minlength=len(names))
+        frequent = np.argsort(-counts, kind="stable")[:LISTED]
+        rows = [(names[k], f"{counts[k]:,}", f"{100 * counts[k] / len(values):.1f} %") for k in frequent]
+        listings["The most frequent predictions"] = ("class", "inputs", "share"), rows
     found = (path.with_suffix(suffix) for suffix in (".npz", ".csv"))
     write_page(
         path,
@@ -240,8 +241,7 @@ def report_predictions(path: Path, command: str, columns: Mapping[str, np.ndarra
         files={each.name: "all predictions and their uncertainties" for each in found if each.is_file()},
         lead="Each prediction has an uncertainty. Look at the most uncertain ones first: these inputs are ambiguous, "
         "or unlike the training data.",
-        listings={"The most uncertain predictions": (head, [(int(n), *cells[n]) for n in order])},
-        about=counted,
+        listings=listings,
         figures=figures,
     )
 
@@ -250,7 +250,9 @@ def _compared(found: SideBySide | None, caption: str) -> dict[str, Any]:
     """Table, sentence and figure of posteriors beside their network."""
     if found is None:
         return {}
-    content: dict[str, Any] = {"tables": {caption: found.rows}, "figures": _calibration(found.records)}
+    first, last = list(found.records)[0], list(found.records)[-1]
+    rows = {f"{last} − {first}" if name == DIFFERENCE else name: row for name, row in found.rows.items()}
+    content: dict[str, Any] = {"tables": {caption: rows}, "figures": _calibration(found.records)}
     if found.comparison is not None:
         worse = found.comparison.verdict < 0
         content["warnings" if worse else "findings"] = [found.comparison.finding]
@@ -271,4 +273,4 @@ def _calibration(records: Mapping[str, Record]) -> dict[str, Any]:
         return {}
     rows = torch.randperm(len(last.mean), generator=torch.Generator().manual_seed(0))[:SHOWN]
     shown = (part[rows, 0] for part in (last.mean, last.standard_deviation, last.targets))
-    return {"predicted": plots.predicted(*shown)}
+    return {"errors": plots.errors(*shown)}

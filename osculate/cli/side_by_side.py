@@ -11,7 +11,7 @@ from osculate.cli.checkpoint import MODEL, Card
 from osculate.cli.tables import Change, Score, console, table, with_errors
 from osculate.data.dataset import Dataset, Part
 from osculate.posteriors import Gaussian, Point, Posterior
-from osculate.tasks import Comparison
+from osculate.tasks import Comparison, OODRecord
 from osculate.tasks.calibration import Record, columns, in_units, record_of
 from osculate.tasks.comparison import compared, losses_of
 
@@ -116,6 +116,12 @@ def errors_of(discrete: bool, found: list[Tensor]) -> dict[str, float]:
         return {"log_likelihood_error": loss}
     right = (found[0].argmax(1) == found[1]).double()
     return {"nll_error": loss, "accuracy_error": float(right.std()) / root}
+
+
+def detection_scores(record: OODRecord) -> dict[str, float]:
+    """The scores of out-of-distribution detection, with the errors of AUROC by entropy as entries ``NAME_error``."""
+    errors = {f"auroc/{name}/entropy_error": each["entropy"] for name, each in record.auroc_error.items()}
+    return record.metrics() | errors
 
 
 def changes_of(comparison: Comparison) -> dict[str, float]:

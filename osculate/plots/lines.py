@@ -181,10 +181,10 @@ def course(
 
 
 @style.arrays
-def predicted(
-    mean: style.Values, sd: style.Values, targets: style.Values, heading: str = "Targets against predictions"
+def errors(
+    mean: style.Values, sd: style.Values, targets: style.Values, heading: str = "Errors, and the error bars around zero"
 ) -> Figure:
-    """Draw targets against predictions, with an error bar of one standard deviation each and the line of equality.
+    """Draw the errors of predictions against their means, over bars of one and two standard deviations around zero.
 
     Args:
         mean: Predictive means (N,).
@@ -197,14 +197,14 @@ def predicted(
     """
     if not len(mean) or not len(mean) == len(sd) == len(targets):
         raise ValueError(f"{len(mean)} means, {len(sd)} deviations and {len(targets)} targets: give one of each.")
-    figure, axes = style.panels(1, 1, 6.4, 5.2)
-    ax = axes[0, 0]
-    ends = [float(f([f(mean), f(targets)])) for f in (np.min, np.max)]
-    ax.plot(ends, ends, "--", color=style.GREY, linewidth=1, label="prediction = target")
-    bars: dict[str, Any] = {"color": style.BLUE, "markersize": 3.5, "elinewidth": 0.8, "alpha": 0.7}
-    ax.errorbar(mean, targets, xerr=sd, fmt="o", label="datum, ± one standard deviation", **bars)
-    style.label(ax, None, "predicted mean, in units of the target", "target")
-    style.legend(ax)
+    figure, axes = style.panels(1, 1, 7.2, 4.0)
+    ax, sd = axes[0, 0], np.asarray(sd)
+    for width, thickness, tint in ((2, 1.0, style.SKY), (1, 2.6, style.YELLOW)):
+        ax.vlines(mean, -width * sd, width * sd, color=tint, linewidth=thickness, label=f"± {width} sd")
+    ax.plot(mean, np.asarray(targets) - np.asarray(mean), "o", color=style.INK, markersize=3.5, label="error")
+    ax.axhline(0, color=style.GREY, linewidth=0.8)
+    style.label(ax, None, "predicted mean, units of the target", "target − prediction")
+    style.legend(ax, loc="center left", bbox_to_anchor=(1.0, 0.5))
     return style.title(figure, heading)
 
 
