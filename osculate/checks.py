@@ -14,6 +14,7 @@ EXTRAS = {
     "astra": "astra",
     "botorch": "botorch",
     "docstring_parser": "cli",
+    "jinja2": "cli",
     "jsonargparse": "cli",
     "lightning": "train",
     "matplotlib": "plots",

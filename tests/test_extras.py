@@ -89,7 +89,7 @@ def test_figures_without_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
         __import__("osculate.plots")
 
 
-@pytest.mark.parametrize("name", ["jsonargparse", "yaml", "rich"])
+@pytest.mark.parametrize("name", ["jinja2", "jsonargparse", "yaml", "rich"])
 def test_the_program_without_its_extra(
     name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

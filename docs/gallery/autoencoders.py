@@ -87,7 +87,7 @@ maps = {
     name: LatentMap.of(r, test, samples=30)
     for name, r in {"post-hoc": post_hoc, "online": trained}.items()
 }
-plots.latent_map(maps, digits.test[1].numpy(), digits.classes, shared=False)
+plots.latent_map(maps, digits.test[1].numpy(), digits.classes)
 
 # %% [markdown]
 # ## Generated images

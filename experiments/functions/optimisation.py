@@ -221,7 +221,7 @@ def draw(record: Record) -> Any:
             plots.lines(ax, {name: (count, gaps.mean(0))}, tints)
         ax.axvline(
             first_design(problem, gaps.shape[1]),
-            color=style.GREY,
+            color=style.INK,
             linewidth=1,
             linestyle=":",
             label="end of the first design",

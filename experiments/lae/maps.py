@@ -114,9 +114,8 @@ def draw(record: Record, heading: str = HEADING) -> Any:
     for name, one in data["maps"].items():
         horizontal, vertical = map(np.asarray, one["axes"])
         maps[name] = LatentMap(np.asarray(one["codes"]), (horizontal, vertical), np.asarray(one["deviation"]))
-    quantity = "σ of the decoded image, mean over pixels"
     digits = [str(k) for k in range(10)]
-    return latent_map(maps, np.asarray(data["labels"]), digits, quantity, heading, shared=False)
+    return latent_map(maps, np.asarray(data["labels"]), digits, heading=heading)
 
 
 figure1.figure(draw)

@@ -337,7 +337,7 @@ def subnetworks(
     style.label(ax, "sd between clusters / that of all weights", "share of the weights, %")
     style.legend(ax, loc="upper left", bbox_to_anchor=(0.0, 0.93))
     methods = list(dict.fromkeys(row for found in shifts.values() for row in found["nll"]))
-    tints = {row: style.COLOURS.get(row, style.BLUE) for row in methods}
+    tints = style.tints(methods)
     dashes: dict[str, Any] = {
         row: "--" if row.startswith("subnetwork") and "5 %" not in row else "-" for row in methods
     }

@@ -14,8 +14,8 @@ from osculate.autoencoders.codes import quantiles
 from osculate.autoencoders.representation import Representation
 from osculate.posteriors import Posterior
 
-#: Networks drawn for a figure, if the weights are random.
-SAMPLES = 20
+#: Networks drawn for a figure, if the weights are random, and decoded examples around a map.
+SAMPLES, EXAMPLES = 20, 16
 
 
 def manifold(
@@ -106,11 +106,16 @@ class LatentMap:
         axes: Grid values of the first latent coordinate (G1,) and of the second (G2,).
         deviation: Standard deviation of the images of the grid's codes, (G2, G1), a row for each value of the second
             coordinate.
+        spread: Standard deviations of the codes (N, 2), if they are known.
+        examples: Indices (E,) of a few data in all directions from the middle, these data (E, *D), and the decoded
+            images (E, *D) of their codes.
     """
 
     codes: np.ndarray
     axes: tuple[np.ndarray, np.ndarray]
     deviation: np.ndarray
+    spread: np.ndarray | None = None
+    examples: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
 
     @classmethod
     def of(
@@ -151,7 +156,8 @@ class LatentMap:
         if places < 2:
             raise ValueError(f"a map needs at least two grid points along each axis, got places={places}.")
         r = r if isinstance(r, Representation) else Representation(r)
-        codes = r.encode(x, samples, _fixed(), batch_size=batch_size).mean
+        encoded = r.encode(x, samples, _fixed(), batch_size=batch_size)
+        codes = encoded.mean
         if codes.shape[1:] != (2,):
             raise ValueError(
                 f"a map needs two-dimensional codes, and these have {codes[0].numel()} dimensions: train with latent=2."
@@ -163,7 +169,14 @@ class LatentMap:
         grid = torch.cartesian_prod(second, first).flip(1).to(codes)
         images = (r.decode(part, samples, _fixed()) for part in grid.split(batch_size))
         deviation = torch.cat([each.weight_variance.sqrt().flatten(1).mean(1) for each in images])
-        return cls(_array(codes), (_array(first), _array(second)), _array(deviation.reshape(places, places)))
+        chosen = around(_array(codes))
+        return cls(
+            _array(codes),
+            (_array(first), _array(second)),
+            _array(deviation.reshape(places, places)),
+            _array(encoded.variance.sqrt()),
+            (chosen, _array(x[chosen]), _array(r.decode(codes[chosen], samples, _fixed()).mean)),
+        )
 
     def contrast(self) -> float:
         """The ratio of the mean deviation in cells without codes to that in cells with codes.
@@ -177,6 +190,15 @@ class LatentMap:
             return 1.0
         away, at_codes = float(self.deviation[~taken].mean()), float(self.deviation[taken].mean())
         return away / at_codes if at_codes else math.inf
+
+
+def around(codes: Float[np.ndarray, "N 2"], number: int = EXAMPLES) -> Shaped[np.ndarray, " E"]:
+    """Indices of at most ``number`` codes, one in each direction that has some, three quarters of the way out."""
+    range_ = np.ptp(codes, axis=0)
+    x, y = ((codes - np.median(codes, axis=0)) / np.where(range_ > 0, range_, 1.0)).T
+    radius, sector = np.hypot(x, y), np.rint(np.arctan2(y, x) * number / (2 * np.pi)).astype(int) % number
+    groups = [np.flatnonzero(sector == each) for each in range(number)]
+    return np.array([each[np.argsort(radius[each])[3 * len(each) // 4]] for each in groups if len(each)])
 
 
 def _fixed() -> torch.Generator:

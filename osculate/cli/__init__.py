@@ -9,7 +9,7 @@ from osculate.checks import require_library as _require_library
 def main(arguments: _Sequence[str] | None = None) -> int:
     """Run one command and return its exit status, see :func:`osculate.cli.app.main`; 2 without the extra ``cli``."""
     try:
-        for library in ("jsonargparse", "docstring_parser", "rich", "yaml"):
+        for library in ("jinja2", "jsonargparse", "docstring_parser", "rich", "yaml"):
             _require_library(library, "the commands")
     except ImportError as error:
         print(f"osculate: error: {error}", file=_sys.stderr)

@@ -73,8 +73,8 @@ def pictures(r: Representation, x: Tensor, samples: int = SAMPLES) -> tuple[np.n
     return found.mean.cpu().numpy(), found.mean_variance.sqrt().cpu().numpy()
 
 
-def draw_autoencoder(r: Representation, dataset: Dataset, folder: Path) -> None:
-    """Draw the figures of a training: reconstructions and, for two-dimensional codes, the latent map.
+def draw_autoencoder(r: Representation, dataset: Dataset, folder: Path) -> dict[str, Path]:
+    """Draw the figures of a training, reconstructions and, for two-dimensional codes, the latent map; return the paths.
 
     Args:
         r: Trained autoencoder.
@@ -85,23 +85,24 @@ def draw_autoencoder(r: Representation, dataset: Dataset, folder: Path) -> None:
 
     x, y = dataset.test
     if x.shape[1] not in (1, 3):
-        return
+        return {}
     examples = x[picked(x, y, 10)]
     one = isinstance(r.posterior, Point)
-    drawn = "sampled codes" if one else "networks sampled from the posterior"
-    heading = f"Test images and their reconstructions by {drawn}: mean and standard deviation"
+    by = "sampled codes" if one else "networks sampled from the posterior"
+    heading = f"Test images and their reconstructions by {by}: mean and standard deviation"
     figure = plots.reconstructions(examples.numpy(), {"network": pictures(r, examples)}, heading=heading)
-    plots.save(figure, folder / "reconstructions.png")
+    drawn = {"reconstructions": plots.save(figure, folder / "reconstructions.png")}
     if isinstance(r.model, VAE):
-        _draw_codes(r, examples, folder)
+        drawn |= _draw_codes(r, examples, folder)
     if r.model.latent == 2:
         heading = f"Codes of the test images{'' if one else ', and the standard deviation of the decoder'}"
         labels = None if dataset.classes is None else y[:POINTS].numpy()
         figure = plots.latent_map({"": LatentMap.of(r, x[:POINTS])}, labels, dataset.classes, heading=heading)
-        plots.save(figure, folder / "latent_map.png")
+        drawn["latent_map"] = plots.save(figure, folder / "latent_map.png")
+    return drawn
 
 
-def _draw_codes(r: Representation, x: Tensor, folder: Path) -> None:
+def _draw_codes(r: Representation, x: Tensor, folder: Path) -> dict[str, Path]:
     """Draw samples of a VAE, interpolations and, for two-dimensional codes, the manifold."""
     from osculate import plots
 
@@ -110,10 +111,11 @@ def _draw_codes(r: Representation, x: Tensor, folder: Path) -> None:
     ways = interpolations(r, x, [(n, n + half) for n in range(half)], WAY, generator=generator)
     rows = {"new": r.generate(WAY, generator), **{f"interpolation {n + 1}": way for n, way in enumerate(ways)}}
     figure = plots.image_grid(rows, "New images, and interpolations between test images")
-    plots.save(figure, folder / "new_images.png")
+    drawn = {"new_images": plots.save(figure, folder / "new_images.png")}
     if r.model.latent == 2:
         figure = plots.manifold({"": manifold(r, PLACES)}, "Images generated from codes of two numbers")
-        plots.save(figure, folder / "manifold.png")
+        drawn["manifold"] = plots.save(figure, folder / "manifold.png")
+    return drawn
 
 
 def draw_bounds(weighted: Mapping[int, Bound], dataset: Dataset, path: Path) -> Path:

@@ -211,6 +211,15 @@ TASKS: Mapping[str, Callable[[Posterior, Dataset, Setting], Rows]] = {
 }
 
 
+#: Figures of a task and their files, by the names of their words.
+FIGURES: Mapping[str, Mapping[str, str]] = {
+    "ood": {"roc": "ood_roc.png", "ood_histograms": "ood_histograms.png"},
+    "imputation": {"imputations": "imputations.png"},
+    "semi_supervised": {"accuracy_against_labels": "accuracy_against_labels.png"},
+    "bound": {"bounds": "bounds.png"},
+}
+
+
 def few_label_scores(record: tasks.SemiSupervisedRecord, method: str) -> dict[str, float]:
     """Accuracy of one method for each number of labels, and its standard error."""
     means, errors = (

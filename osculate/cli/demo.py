@@ -10,7 +10,7 @@ posterior.safetensors, model.safetensors, and the figures as PNG.
 
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,10 +20,11 @@ from osculate.cli.approximation import STORABLE, require_storable
 from osculate.cli.checkpoint import MODEL, save_model
 from osculate.cli.demo_autoencoders import compare, draw
 from osculate.cli.demo_fits import RECIPES, classify, draw_classification, recipe_for, regress
-from osculate.cli.demo_report import autoencoder_page, classifier_page, score_card
+from osculate.cli.demo_report import FILES, autoencoder_page, classifier_page, score_card
 from osculate.cli.fit import POSTERIOR, summary_of
-from osculate.cli.folder import run_folder, staged, versions, write_config, write_json, write_text
+from osculate.cli.folder import run_folder, staged, versions, write_config, write_json
 from osculate.cli.options import RunOptions, naming, pick_device
+from osculate.cli.page import command, write_page
 from osculate.cli.side_by_side import changes_of
 from osculate.cli.tables import Score, console, table, with_errors
 from osculate.progress import Clock
@@ -122,8 +123,16 @@ def run(options: DemoOptions, run_options: RunOptions) -> dict[str, Any]:
             "versions": versions(),
         }
         write_json(aside / "metrics.json", {**content, **facts})
-        page = autoencoder_page if options.lae else classifier_page
-        write_text(aside / "report.html", page(first, asdict(options), tables, figures, facts))
+        first_seed = f"seed {options.seed}" if options.seeds > 1 else ""
+        page: Any = autoencoder_page if options.lae else classifier_page
+        write_page(
+            aside / "report.html",
+            command=command("demo", options),
+            files=FILES,
+            facts={"seconds": facts["seconds"]},
+            figures=figures,
+            **page(first, tables, first_seed),
+        )
     out.print(f"Saved in {folder}: open {folder / 'report.html'}  ({time.perf_counter() - started:.0f} s)")
     return {"folder": folder, **content, **facts}
 

@@ -10,6 +10,7 @@ import torch
 from osculate.cli.after_training import held_out_noise
 from osculate.cli.checkpoint import Card
 from osculate.cli.options import DataOptions, pick_device
+from osculate.cli.side_by_side import detection_scores, errors_of
 from osculate.cli.train import TrainOptions, new_network
 from osculate.data import Dataset, out_of_distribution, shuffled_pixels
 from osculate.data.toys import SINE_GAP
@@ -85,7 +86,14 @@ class Classification:
     @property
     def scores(self) -> dict[str, dict[str, float]]:
         """All numbers, by method."""
-        return {name: {**record.metrics(), **self.shifted[name].metrics()} for name, record in self.records.items()}
+        return {
+            name: {
+                **record.metrics(),
+                **errors_of(True, [record.probs.log(), record.targets]),
+                **detection_scores(self.shifted[name]),
+            }
+            for name, record in self.records.items()
+        }
 
     @property
     def comparisons(self) -> dict[str, Comparison]:

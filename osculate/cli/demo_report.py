@@ -1,60 +1,50 @@
-"""The reports of the demos, for readers new to Laplace's method: one HTML file with its pictures inside."""
+"""The reports of the demos, for readers new to Laplace's method, and their numbers in words."""
 
 from collections.abc import Mapping
-from html import escape
 from math import hypot, isfinite
-from pathlib import Path
 from typing import Any
 
 from osculate.cli.demo_autoencoders import OURS, AutoencoderResults
 from osculate.cli.demo_fits import Classification, recipe_for
-from osculate.cli.page import Facts, command, described, facts, figures as pictures, page, table, texts
+from osculate.cli.page import Tables
 from osculate.cli.side_by_side import changes_of, in_table
 from osculate.cli.tables import Score, columns
 
-#: Scores by method, by caption.
-Tables = Mapping[str, Mapping[str, Mapping[str, Score]]]
+#: Files in the folder of a demo, and what they hold.
+FILES = {
+    "metrics.json": "the numbers",
+    "config.yaml": "the settings, which --config reads",
+    "model.safetensors": "the network",
+    "posterior.safetensors": "the posterior, which osculate predict and osculate evaluate use with --posterior",
+}
 
 
-def classifier_page(
-    first: Classification, settings: Mapping[str, Any], tables: Tables, figures: Mapping[str, Path], about: Facts
-) -> str:
-    """The report of a classifier and a curve.
+def classifier_page(first: Classification, tables: Tables, seed: str) -> dict[str, Any]:
+    """The content of the report of a classifier and a curve.
 
     Args:
         first: The results of the first seed.
-        settings: The options of the run.
         tables: Scores of the classification and of the regression, by caption.
-        figures: The pictures, by name.
-        about: Wall-clock time by step, and versions.
+        seed: The first seed in words, if there are several.
     """
     (caption, rows), (curve_caption, curve) = tables.items()
-    seed = f" (seed {settings['seed']})" if settings["seeds"] > 1 else ""
-    return page(
-        "classifier",
-        first.dataset.name,
-        words=escape(recipe_for(first.dataset.name).words),
-        fit_seconds=f"{first.fit_seconds:.1f}",
-        held_out=f"{len(first.dataset.validation[0]):,}",
-        classification=table(caption, rows),
-        finding=escape(finding(rows)),
-        claims=escape(claims(first, seed)),
-        differences=differences(first, seed),
-        which=f"<p>The figures show the first run{seed}.</p>" if seed else "",
-        figures=pictures("classifier", figures),
-        regression=table(curve_caption, curve),
-        command=escape(command(settings)),
-        facts=facts(about),
-    )
-
-
-def differences(first: Classification, seed: str = "") -> str:
-    """Each posterior minus the network on the same test images: a table, and a sentence for each."""
-    found = first.comparisons
-    rows = {f"{name} − MAP": in_table(changes_of(each)) for name, each in found.items()}
-    words = " ".join(f"{name}: {each.finding}" for name, each in found.items())
-    caption = f"differences on the same test images{seed}, ± standard error over the images"
-    return f"{table(caption, rows)}<p>{escape(words)}</p>"
+    found, of_seed = first.comparisons, f" ({seed})" if seed else ""
+    changes = {f"{name} − MAP": in_table(changes_of(each)) for name, each in found.items()}
+    return {
+        "title": "Does a neural network know what it does not know?",
+        "template": "classifier",
+        "images": recipe_for(first.dataset.name).words,
+        "fit_seconds": first.fit_seconds,
+        "held_out": len(first.dataset.validation[0]),
+        "tables": {caption: rows, f"Differences on the same test images{of_seed}": changes},
+        "findings": [
+            finding(rows),
+            " ".join(f"{name}: {each.finding}" for name, each in found.items()),
+            claims(first, of_seed),
+        ],
+        "which": seed,
+        "curve": {curve_caption: curve},
+    }
 
 
 def finding(rows: Mapping[str, Mapping[str, Score]]) -> str:
@@ -95,40 +85,21 @@ def claims(first: Classification, seed: str = "") -> str:
 CLEAR = 2.0
 
 
-def autoencoder_page(
-    first: AutoencoderResults, settings: Mapping[str, Any], tables: Tables, figures: Mapping[str, Path], about: Facts
-) -> str:
-    """The report of the autoencoders; arguments as in :func:`classifier_page`."""
-    several = settings["seeds"] > 1
-    parts = []
-    for number, (caption, rows) in enumerate(tables.items()):
-        sentences = "".join(f"<li>{escape(sentence)}</li>" for sentence in verdicts(rows))
-        parts.append(f"{table(caption, rows)}<ul>{sentences}</ul>")
-        kind = kind_of(caption)
-        if kind not in map(kind_of, list(tables)[:number]):  # the meanings of its columns, at the first use
-            parts.append(f"<dl>{described(texts('autoencoders')['columns'][kind].items())}</dl>")
-    return page(
-        "autoencoders",
-        "autoencoders",
-        size=f"{len(first.dataset.train[0]):,}",
-        held_out=f"{len(first.dataset.validation[0]):,}",
-        temperature=f"{float(getattr(first.q, 'temperature', 1.0)):.2g}",
-        errors=f"over {settings['seeds']} seeds"
-        if several
-        else "that of the choice of test images, or of labelled ones",
-        count=escape(score_card(tables)),
-        plain=escape(reconstruction_error_alone(tables)),
-        tables="".join(parts),
-        which=f"<p>The figures show the first run (seed {settings['seed']}).</p>" if several else "",
-        figures=pictures("autoencoders", figures),
-        command=escape(command(settings)),
-        facts=facts(about),
-    )
-
-
-def kind_of(caption: str) -> str:
-    """The kind of a table, by which the meanings of its columns are found."""
-    return next(kind for kind in texts("autoencoders")["columns"] if caption.startswith(kind))
+def autoencoder_page(first: AutoencoderResults, tables: Tables, seed: str) -> dict[str, Any]:
+    """The content of the report of the autoencoders; arguments as in :func:`classifier_page`."""
+    return {
+        "title": "Does an autoencoder know what it does not know?",
+        "template": "autoencoders",
+        "size": len(first.dataset.train[0]),
+        "held_out": len(first.dataset.validation[0]),
+        "temperature": float(getattr(first.q, "temperature", 1.0)),
+        "errors": "over seeds" if seed else "that of the choice of test images, or of labelled ones",
+        "count": score_card(tables),
+        "plain": reconstruction_error_alone(tables),
+        "tables": tables,
+        "verdicts": verdicts,
+        "which": seed,
+    }
 
 
 def verdicts(rows: Mapping[str, Mapping[str, Score]]) -> list[str]:

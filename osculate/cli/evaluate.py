@@ -4,7 +4,7 @@ Prints one table for the test part of the training data set, or for every row of
 some of them for autoencoders.
 
 Writes JSON to --output (by default evaluation.json in the posterior's folder); the tasks for autoencoders write a
-section of metrics.json in that folder, or --output, and figures.
+section of metrics.json in that folder, or --output, and figures. A page (evaluation.html, or TASK.html) shows them.
 """
 
 import warnings
@@ -20,14 +20,16 @@ from osculate.cli.checkpoint import Card
 from osculate.cli.folder import versions, write_json, write_section
 from osculate.cli.methods import rows
 from osculate.cli.options import DataOptions, RunOptions, naming, own_arrays
+from osculate.cli.page import command
 from osculate.cli.predict import PosteriorOptions, drawn, predict_options
-from osculate.cli.side_by_side import SideBySide, way_out
+from osculate.cli.report import report_evaluation, report_task
+from osculate.cli.side_by_side import SideBySide, detection_scores, way_out
 from osculate.cli.tables import print_scores
 from osculate.data import Dataset, out_of_distribution, read_arrays
 from osculate.data.shifted import PARTNERS
 from osculate.posteriors import Point, Posterior
 from osculate.registry import choose, lookup
-from osculate.tasks import ood
+from osculate.tasks import OODRecord, ood
 
 #: Ratio of the largest out-of-distribution input to the largest test input above which there is a warning.
 LARGER = 10
@@ -95,22 +97,27 @@ def _calibrated(
     label = posterior if options.via in (None, q.ways[0]) else f"{posterior}, {options.via}"
     chosen = {} if isinstance(q, Point) else predict_options(options, q)
     found = SideBySide.of(network, {label: q}, dataset.test, card, dataset, run_options.progress, **chosen)
+    shifted: dict[str, OODRecord] = {}
     if partners:
         x, each = dataset.test[0], {network: (Point(q.model.eval(), card.likelihood), {}), label: (q, chosen)}
         shifted = {
-            name: ood(each[name][0], x, partners, progress=run_options.progress, **each[name][1]).metrics()
+            name: ood(each[name][0], x, partners, progress=run_options.progress, **each[name][1])
             for name in found.scores
         }
-        found = replace(found, scores={name: {**row, **shifted[name]} for name, row in found.scores.items()})
+        found = replace(
+            found, scores={name: {**row, **detection_scores(shifted[name])} for name, row in found.scores.items()}
+        )
     output = run_options.output or options.folder / "evaluation.json"
     facts = {"data": dataset.name, "test_data": len(dataset.test[0]), "versions": versions()}
     content = {**found.content(), **facts}
     write_json(output, content)
-    found.print(
-        f"{dataset.name}: {len(dataset.test[0]):,} test data{drawn(options, q)}", way_out(q, card, options.folder)
-    )
-    print(f"Saved {output}")
-    return {"file": output, **content}
+    caption = f"{dataset.name}: {len(dataset.test[0]):,} test data{drawn(options, q)}"
+    found.print(caption, way_out(q, card, options.folder))
+    typed = command("evaluate", options, evaluation, card.data_options())
+    page = output.with_suffix(".html")
+    report_evaluation(page, typed, caption, found, shifted, len(dataset.classes or ()))
+    print(f"Saved {output} and {page}")
+    return {"file": output, "page": page, **content}
 
 
 def _autoencoder(
@@ -147,8 +154,12 @@ def _autoencoder(
     content = {**rows, **facts}
     write_section(output, evaluation.task, content)
     print_scores(caption, rows)
-    print(f"Saved {output}, and figures in the same folder")
-    return {"file": output, **content}
+    drawn_here = {name: output.parent / file for name, file in autoencoder_tasks.FIGURES[evaluation.task].items()}
+    figures = {name: path for name, path in drawn_here.items() if path.is_file()}
+    page = output.parent / f"{evaluation.task}.html"
+    report_task(page, command("evaluate", options, evaluation, card.data_options()), caption, rows, figures)
+    print(f"Saved {output} and {page}, and figures in the same folder")
+    return {"file": output, "page": page, **content}
 
 
 def _file(data: DataOptions, card: Card) -> Dataset:

@@ -1,7 +1,7 @@
 """Fit a Laplace posterior to a trained network, and tune it.
 
-Writes to --output (by default the checkpoint's folder): posterior.safetensors, model.safetensors, fit.yaml, and the
-section "fit" of metrics.json.
+Writes to --output (by default the checkpoint's folder): posterior.safetensors, model.safetensors, fit.yaml, fit.html,
+and the section "fit" of metrics.json.
 """
 
 import os
@@ -20,6 +20,8 @@ from osculate.cli.checkpoint import ALIASES, MODEL, MODELS, Card, card_of, read_
 from osculate.cli.folder import POSTERIOR as POSTERIOR, versions, write_config, write_section
 from osculate.cli.methods import METHODS, rows
 from osculate.cli.options import DataOptions, RunOptions, naming, pick_device
+from osculate.cli.page import command
+from osculate.cli.report import report_fit
 from osculate.cli.side_by_side import SideBySide, way_out
 from osculate.cli.train import NOISE, require_targets
 from osculate.data import Dataset
@@ -121,6 +123,8 @@ def _run(
         if processes.rank == 0:
             write_section(folder / "metrics.json", "fit", summary)
             asked = replace(options, resume=False)
+            typed = command("fit", options, approximation, card.data_options())
+            report_fit(folder, typed, card, dataset, summary, found)
             write_config(folder / "fit.yaml", "fit", asked, approximation, card.data_options(), run_options)
     _print(q, fitted, summary, card)
     if many:

@@ -1,84 +1,143 @@
-"""Reports of the command line: one HTML file with embedded pictures."""
+"""Reports of the command line: one HTML file with its pictures inside, by templates of one look, in ``pages``."""
 
 import base64
-from collections.abc import Iterable, Mapping
+import shlex
+import struct
+from collections.abc import Mapping
+from dataclasses import MISSING, asdict, fields
 from functools import cache
-from html import escape
+from io import BytesIO
 from pathlib import Path
-from string import Template
 from typing import Any
 
 import yaml
 
+from osculate.checks import require_library
+from osculate.cli.folder import WAYS, versions, write_text
+from osculate.cli.options import plain
 from osculate.cli.tables import Score, columns
 
-#: The templates, with a placeholder for each part that depends on the run, and their words.
+#: The templates, their stylesheet and their words.
 PAGES = Path(__file__).parent / "pages"
-#: Numbers and names by heading.
-Facts = Mapping[str, Mapping[str, Any]]
-
-
-def page(template: str, title: str, **content: str) -> str:
-    """The complete HTML file.
-
-    Args:
-        template: Name of a file in the folder ``pages``.
-        title: Title of the page.
-        content: HTML for each placeholder of the template.
-    """
-    frame, body = (Template((PAGES / f"{name}.html").read_text(encoding="utf-8")) for name in ("frame", template))
-    return frame.substitute(name=escape(title), body=body.substitute(content))
-
-
-def table(caption: str, rows: Mapping[str, Mapping[str, Score]]) -> str:
-    """A table of scores by method; a cell is empty if the method lacks the score."""
-    headings = columns(rows)
-    head = "".join(f"<th>{escape(heading)}</th>" for heading in headings.values())
-    body = "".join(
-        f"<tr><td>{escape(label)}</td>{''.join(f'<td>{cell or str()}</td>' for cell in map(row.get, headings))}</tr>"
-        for label, row in rows.items()
-    )
-    return (
-        f'<div class="scroll"><table><caption>{escape(caption)}</caption>'
-        f"<thead><tr><th></th>{head}</tr></thead><tbody>{body}</tbody></table></div>"
-    )
+#: Dots per inch of the figures, and of a page.
+FIGURE_DPI, PAGE_DPI = 130, 96
+#: Scores by method, by caption.
+Tables = Mapping[str, Mapping[str, Mapping[str, Score]]]
 
 
 @cache
-def texts(template: str) -> dict[str, dict[str, dict[str, str]]]:
-    """The words of a page: those of its figures, and the meanings of the columns of its tables."""
-    return yaml.safe_load((PAGES / f"{template}.yaml").read_text(encoding="utf-8"))
+def words() -> dict[str, dict[str, dict[str, str]]]:
+    """The words of all figures, and units and meanings of all scores."""
+    return yaml.safe_load((PAGES / "words.yaml").read_text(encoding="utf-8"))
 
 
-def figures(template: str, drawn: Mapping[str, Path]) -> str:
-    """The pictures of a page, each with its explanation."""
-    parts = []
-    for name, path in drawn.items():
-        words = texts(template)["figures"][name]
-        shows, picture = words["shows"], base64.b64encode(path.read_bytes()).decode()
-        parts.append(
-            f"<h2>{escape(words['heading'])}</h2><p>{escape(shows)}</p>"
-            f'<figure><img alt="{escape(shows, quote=True)}" src="data:image/png;base64,{picture}"></figure>'
-            f'<p class="read"><b>How to read it.</b> {escape(words["reading"])}</p>'
+def words_of(score: str) -> dict[str, str]:
+    """Unit and meaning of a score; those of a family, such as ``accuracy/5``, share them."""
+    known = words()["scores"]
+    return known[score] if score in known else known[score.partition("/")[0] + "/"]
+
+
+def meanings(tables: Tables) -> dict[str, str]:
+    """The meaning of every column, by its heading."""
+    shown = {name: heading for rows in tables.values() for name, heading in columns(rows).items()}
+    return {
+        words_of(name).get("term", heading.rstrip(" ↑↓")): words_of(name)["meaning"] for name, heading in shown.items()
+    }
+
+
+@cache
+def _environment() -> Any:
+    require_library("jinja2", "reports")
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    strict: dict[str, Any] = {"autoescape": True, "undefined": StrictUndefined, "trim_blocks": True}
+    found = Environment(loader=FileSystemLoader(PAGES), **strict)
+    found.globals |= {"columns": columns, "words_of": words_of, "meanings": meanings}
+    return found
+
+
+def picture(name: str, figure: Any) -> dict[str, Any]:
+    """A figure for the templates: its words, its PNG file in base 64, and its size on the page.
+
+    Args:
+        name: Name under which its words stand.
+        figure: The figure, or the path of its file.
+    """
+    if isinstance(figure, Path):
+        content = figure.read_bytes()
+    else:
+        figure.savefig(file := BytesIO(), format="png", dpi=FIGURE_DPI)
+        content = file.getvalue()
+    width, height = (size * PAGE_DPI // FIGURE_DPI for size in struct.unpack(">II", content[16:24]))
+    return {
+        **words()["figures"][name],
+        "name": name,
+        "data": base64.b64encode(content).decode(),
+        "width": width,
+        "height": height,
+    }
+
+
+def write_page(
+    path: Path,
+    title: str,
+    command: str,
+    *,
+    template: str = "run",
+    files: Mapping[str, str],
+    facts: Mapping[str, Mapping[str, Any]] | None = None,
+    figures: Mapping[str, Any] | None = None,
+    **content: Any,
+) -> Path:
+    """Write a report, complete or not at all.
+
+    Args:
+        path: Path of the HTML file.
+        title: Title of the page.
+        command: The command that repeats the run.
+        template: Name of a file in the folder ``pages``.
+        files: Files beside the page, and what they hold.
+        facts: Facts for the end of the page by group; versions are added.
+        figures: Figures or paths of their files, by the names under which their words stand.
+        content: What else the template shows.
+    """
+    usual: dict[str, Any] = {"warnings": (), "tables": {}, "findings": (), "listings": {}, "about": {}, "next": ""}
+    html = (
+        _environment()
+        .get_template(f"{template}.html")
+        .render(
+            usual | content,
+            title=title,
+            command=command,
+            files=files,
+            facts={**(facts or {}), "versions": versions()},
+            figures=[picture(name, figure) for name, figure in (figures or {}).items()],
         )
-    return "".join(parts)
-
-
-def described(terms: Iterable[tuple[str, str]]) -> str:
-    """Entries of a list of terms and their meanings."""
-    return "".join(f"<dt>{escape(term)}</dt><dd>{escape(meaning)}</dd>" for term, meaning in terms)
-
-
-def facts(groups: Facts) -> str:
-    """A paragraph for each group of facts."""
-    return "".join(
-        f"<p><b>{escape(name)}</b>: {escape(', '.join(f'{key} {value}' for key, value in group.items()))}</p>"
-        for name, group in groups.items()
     )
+    write_text(path, html)
+    return path
 
 
-def command(settings: Mapping[str, Any]) -> str:
-    """The command that repeats a run."""
-    given = {name.replace("_", "-"): value for name, value in settings.items() if value not in (None, False)}
-    words = [f"--{name}" if value is True else f"--{name} {value}" for name, value in given.items()]
-    return " ".join(["osculate demo", *words])
+def command(name: str, *parts: Any) -> str:
+    """The command that repeats a run, with the options that differ from their defaults.
+
+    Args:
+        name: Name of the command.
+        parts: Its options, as dataclasses.
+    """
+    typed = ["osculate", name]
+    for part in parts:
+        for option in fields(part):
+            usual = option.default if option.default_factory is MISSING else option.default_factory()
+            if option.name not in WAYS and getattr(part, option.name) != usual:
+                typed += _typed(option.name.replace("_", "-"), plain(asdict(part)[option.name]))
+    return shlex.join(typed)
+
+
+def _typed(option: str, value: Any) -> list[str]:
+    """An option as it is typed, those of a mapping one by one."""
+    if isinstance(value, dict):
+        return [word for name, each in value.items() for word in _typed(f"{option}.{name}", each)]
+    if isinstance(value, bool):
+        return [f"--{option}" if value else f"--no-{option}"]
+    return [f"--{option}", str(value)]

@@ -1,7 +1,7 @@
 """Write predictions of a posterior and their uncertainties to a file.
 
 Inputs are --inputs file.npz (X), or the test part of --data. --output names the file (predictions.npz or .csv); a name
-without an extension writes both.
+without an extension writes both. A page of the same name (.html) shows the most uncertain ones.
 """
 
 import csv
@@ -20,6 +20,8 @@ from osculate.autoencoders import Autoencoder
 from osculate.cli.checkpoint import MODEL, Card, read_model
 from osculate.cli.folder import POSTERIOR, write_text
 from osculate.cli.options import DataOptions, RunOptions, naming, own_arrays, pick_device
+from osculate.cli.page import command
+from osculate.cli.report import report_predictions
 from osculate.data import read_arrays
 from osculate.files import written_aside
 from osculate.posteriors import Dropout, Ensemble, Gaussian, Mixture, Point
@@ -142,8 +144,11 @@ def run(options: PosteriorOptions, inputs: InputOptions, data: DataOptions, run_
     for suffix in suffixes:
         _write(output.with_suffix(suffix), columns, card)
         print(f"Saved {len(x)} predictions to {output.with_suffix(suffix)}")
+    page = output.with_suffix(".html")
+    report_predictions(page, command("predict", options, inputs), columns, card)
     shapes = {name: list(values.shape) for name, values in columns.items()}
-    return {"files": [output.with_suffix(suffix) for suffix in suffixes], "predictions": len(x), "columns": shapes}
+    files = [output.with_suffix(suffix) for suffix in suffixes]
+    return {"files": files, "page": page, "predictions": len(x), "columns": shapes}
 
 
 def predictions(

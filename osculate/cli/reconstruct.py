@@ -7,7 +7,7 @@ samples, a calibration plot if the truth is known, metrics.json, and report.html
 import hashlib
 import json
 import warnings
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,9 @@ from osculate.checks import require_library
 from osculate.cli.folder import run_folder, staged, write_config, write_json
 from osculate.cli.measurement import Measured, MeasurementOptions, OperatorOptions, measured
 from osculate.cli.options import RunOptions, pick_device
-from osculate.cli.reconstruct_report import FIGURES, Measure, ceiling, described, figures, numbers, report, white
-from osculate.cli.tables import console, table
+from osculate.cli.page import command
+from osculate.cli.reconstruct_report import FIGURES, ceiling, described, figures, numbers, report, white
+from osculate.cli.tables import Measure, console, table
 from osculate.inverse import (
     DeepImagePrior,
     ErrorBars,
@@ -191,13 +192,7 @@ def _write(folder: Path, given: Measured, result: ImageReconstruction, parts: tu
         write_json(aside / METRICS, {"scores": scores, "seconds": result.seconds, "given": words})
         write_config(aside / CONFIG, "reconstruct", *parts)
         drawn = figures(aside, given, result, draws)
-        changed = {
-            each.name: str(getattr(part, each.name))
-            for part in parts
-            for each in fields(part)
-            if getattr(part, each.name) != each.default
-        }
-        (aside / PAGE).write_text(report(given, result, scores, drawn, changed), encoding="utf-8")
+        report(aside / PAGE, given, result, scores, drawn, command("reconstruct", *parts))
 
 
 def _grey(path: Path, image: Tensor) -> None:

@@ -1,7 +1,6 @@
 """The report of a reconstruction: numbers, pictures and their explanations."""
 
 from collections.abc import Mapping, Sequence
-from html import escape
 from pathlib import Path
 
 import torch
@@ -9,29 +8,28 @@ from jaxtyping import Float
 from torch import Tensor
 
 from osculate.cli.measurement import Measured
-from osculate.cli.page import described as terms, facts, figures as pictures, page, table, texts
-from osculate.cli.tables import Score
-from osculate.files import versions
+from osculate.cli.page import write_page
+from osculate.cli.tables import Measure
 from osculate.inverse import ImageReconstruction
 from osculate.inverse.reconstruct import UNFITTED
 from osculate.inverse.scores import LEVELS, covered, error_correlation, grouped, psnr
 
 #: Warning for a network that has not fitted the data.
-WARNING = (
-    "<p><b>The network has not fitted the data</b> (the residual is above the noise): its image is biased, and error "
-    "bars leave such a bias out. Train for more steps, and check scale and noise.</p>"
+UNFITTED_WORDS = (
+    "The network has not fitted the data (the residual is above the noise): its image is biased, and error bars leave "
+    "such a bias out. Train for more steps, and check scale and noise."
 )
+#: Files in the folder, and what they hold.
+FILES = {
+    "reconstruction.npz": "mean, standard deviation and whole sampled images",
+    "metrics.json": "the numbers",
+    "config.yaml": "the settings, which --config reads",
+    "deep_image_prior.safetensors": "the network, which --resume uses",
+}
 #: Share of the guessed largest value above which pixels may be brighter.
 TOUCHING = 0.95
 #: Names of the figures, in their order.
 FIGURES = ("error_maps", "samples", "calibration", "training")
-
-
-class Measure(Score):
-    """A number in units of the data, with three significant digits."""
-
-    def __str__(self) -> str:
-        return f"{self.mean:.3g}"
 
 
 def described(given: Measured, result: ImageReconstruction) -> dict[str, str]:
@@ -123,38 +121,38 @@ def figures(
 
 
 def report(
+    path: Path,
     given: Measured,
     result: ImageReconstruction,
     scores: Mapping[str, float],
     drawn: Mapping[str, Path],
-    changed: Mapping[str, str],
-) -> str:
-    """The page.
+    command: str,
+) -> None:
+    """Write the page.
 
     Args:
+        path: Path of the page.
         given: Measurement.
         result: The reconstruction.
         scores: Scores of the reconstruction.
         drawn: Paths of the figures.
-        changed: The options that differ from their defaults.
+        command: The command that repeats the run.
     """
     guessed = ceiling(given, result)
-    return page(
-        "reconstruction",
-        "reconstruction",
+    write_page(
+        path,
+        "An image from few measurements, and where it can be trusted",
+        command,
+        template="reconstruction",
+        files=FILES,
+        facts={"given": described(given, result), "seconds": result.seconds},
+        figures=drawn,
         count=_sides(given.operator.data_shape),
-        operator=escape(type(given.operator).__name__),
+        operator=type(given.operator).__name__,
         pixels=_sides(given.operator.image_shape),
-        warning=(WARNING if scores["residual"] > UNFITTED else "")
-        + (f"<p><b>Possibly too dark:</b> {escape(guessed)}.</p>" if guessed else ""),
-        table=table("", {"linearised deep image prior": {name: Measure(value) for name, value in scores.items()}}),
-        meanings=terms(
-            (words["term"], words["meaning"])
-            for name, words in texts("reconstruction")["columns"].items()
-            if name in scores
-        ),
-        figures=pictures("reconstruction", drawn),
-        facts=facts(
-            {"options": changed, "given": described(given, result), "seconds": result.seconds, "versions": versions()}
-        ),
+        warnings=[UNFITTED_WORDS] * (scores["residual"] > UNFITTED)
+        + ([f"Possibly too dark: {guessed}."] if guessed else []),
+        tables={
+            "Reconstruction": {"linearised deep image prior": {name: Measure(value) for name, value in scores.items()}}
+        },
     )

@@ -2,16 +2,18 @@
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
+
+from torch import Tensor
 
 from osculate.cli.checkpoint import MODEL, Card
 from osculate.cli.tables import Change, Score, console, table, with_errors
 from osculate.data.dataset import Dataset, Part
 from osculate.posteriors import Gaussian, Point, Posterior
-from osculate.tasks import Comparison
-from osculate.tasks.calibration import columns, in_units, record_of
-from osculate.tasks.comparison import compared
+from osculate.tasks import Comparison, OODRecord
+from osculate.tasks.calibration import Record, columns, in_units, record_of
+from osculate.tasks.comparison import compared, losses_of
 
 #: The row of the differences in tables and files.
 DIFFERENCE = "difference"
@@ -24,10 +26,12 @@ class SideBySide:
     Args:
         scores: Scores by row, the network first; the last row is compared with it.
         comparison: The last row beside the first; None for a network alone.
+        records: Predictions and their calibration by row, for figures.
     """
 
     scores: Mapping[str, Mapping[str, float]]
     comparison: Comparison | None
+    records: Mapping[str, Record] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -53,14 +57,15 @@ class SideBySide:
         """
         last = list(posteriors.values())[-1]
         alone = {network: Point(last.model.eval(), card.likelihood)}
-        scores, found, discrete = {}, {}, True
+        scores, records, found, discrete = {}, {}, {}, True
         for name, q in {**alone, **{name: q for name, q in posteriors.items() if not isinstance(q, Point)}}.items():
             discrete, values = columns(q, part, 500, progress, "predicting", {} if name in alone else options)
-            scores[name] = record_of(discrete, values, target_scale=dataset.target_scale).metrics()
+            records[name] = record_of(discrete, values, target_scale=dataset.target_scale)
             found[name] = values if discrete else in_units(values, dataset.target_scale)
+            scores[name] = records[name].metrics() | errors_of(discrete, found[name])
         first, *others = found.values()
         # 200 resamplings of images take minutes
-        return cls(scores, compared(discrete, others[-1], first) if others and not card.reconstructs else None)
+        return cls(scores, compared(discrete, others[-1], first) if others and not card.reconstructs else None, records)
 
     @property
     def changes(self) -> dict[str, float]:
@@ -74,6 +79,12 @@ class SideBySide:
             found |= {DIFFERENCE: self.changes, "finding": self.comparison.finding}
         return found
 
+    @property
+    def rows(self) -> dict[str, Mapping[str, Score]]:
+        """The rows of a table."""
+        rows: dict[str, Mapping[str, Score]] = {name: with_errors(row) for name, row in self.scores.items()}
+        return rows if self.comparison is None else {**rows, DIFFERENCE: in_table(self.changes)}
+
     def print(self, caption: str, way_out: str | None) -> None:
         """Print the table and the sentence, as a warning if the posterior is worse than its network.
 
@@ -81,16 +92,36 @@ class SideBySide:
             caption: Words above the table.
             way_out: Advice for the warning; None if there was a warning already.
         """
-        rows: dict[str, Mapping[str, Score]] = {name: with_errors(row) for name, row in self.scores.items()}
-        if self.comparison is not None:
-            rows[DIFFERENCE] = in_table(self.changes)
-        console().print(table(caption, rows))
+        console().print(table(caption, self.rows))
         if self.comparison is None:
             return
         if self.comparison.verdict < 0 and way_out is not None:
             warnings.warn(f"{self.comparison.finding} {way_out}", stacklevel=2)
         else:
             print(self.comparison.finding)
+
+
+def errors_of(discrete: bool, found: list[Tensor]) -> dict[str, float]:
+    """Standard errors of the mean log-likelihood and of the accuracy, as entries ``NAME_error``.
+
+    Args:
+        discrete: True for classes.
+        found: Columns of the predictions (:func:`osculate.tasks.calibration.columns`), in original units.
+    """
+    if len(found[0]) < 2:
+        return {}
+    root = len(found[0]) ** 0.5
+    loss = float(losses_of(discrete, found).std()) / root
+    if not discrete:
+        return {"log_likelihood_error": loss}
+    right = (found[0].argmax(1) == found[1]).double()
+    return {"nll_error": loss, "accuracy_error": float(right.std()) / root}
+
+
+def detection_scores(record: OODRecord) -> dict[str, float]:
+    """The scores of out-of-distribution detection, with the errors of AUROC by entropy as entries ``NAME_error``."""
+    errors = {f"auroc/{name}/entropy_error": each["entropy"] for name, each in record.auroc_error.items()}
+    return record.metrics() | errors
 
 
 def changes_of(comparison: Comparison) -> dict[str, float]:

@@ -55,6 +55,13 @@ class Score:
         return f"{self.mean:.3f}" if self.error is None else f"{self.mean:.3f} ± {self.error:.3f}"
 
 
+class Measure(Score):
+    """A number in units of the data, with three significant digits."""
+
+    def __str__(self) -> str:
+        return f"{self.mean:.3g}"
+
+
 @dataclass(frozen=True)
 class Change(Score):
     """The difference of two scores."""
@@ -70,7 +77,7 @@ def title(score: str) -> str | None:
     ('AUROC, shuffled pixels ↑', '5 labels ↑')
     """
     if score.startswith("auroc/"):
-        _, name, kind = score.split("/")
+        name, _, kind = score.removeprefix("auroc/").rpartition("/")  # a name may be a path
         return f"AUROC, {name} ↑" if kind == "entropy" else None
     _, few, number = score.rpartition("accuracy/")
     if few and number.isdigit():

@@ -2,7 +2,7 @@
 
 An autoencoder learns to reconstruct its inputs. Writes to --output (by default runs/train): config.yaml,
 model.safetensors, metrics.json, training.csv, last.ckpt (last.safetensors for hmc) to resume, posterior.safetensors if
-the method has a posterior, figures of an autoencoder.
+the method has a posterior, report.html, and its figures.
 """
 
 import time
@@ -30,7 +30,10 @@ from osculate.cli.methods import (
     summary,
 )
 from osculate.cli.options import DataOptions, RunOptions, naming, pick_device
+from osculate.cli.page import command
 from osculate.cli.predict import PosteriorOptions, drawn, predict_options
+from osculate.cli.report import report_training
+from osculate.cli.side_by_side import errors_of
 from osculate.cli.tables import print_scores
 from osculate.data import Dataset
 from osculate.data.shifted import PARTNERS
@@ -38,7 +41,7 @@ from osculate.posteriors import Chains, Ensemble, Gaussian, Point, Posterior
 from osculate.randomness import seeded
 from osculate.registry import choose
 from osculate.serialization import save
-from osculate.tasks.calibration import columns, record_of
+from osculate.tasks.calibration import columns, in_units, record_of
 from osculate.training import train
 from osculate.training.settings import LOGGERS
 
@@ -104,7 +107,16 @@ SUBJECT = "data"
 #: Folder of a run by default; the next one is USUAL-2.
 USUAL = Path("runs/train")
 #: Files of a run, and of the commands that follow it.
-WRITTEN = (MODEL, POSTERIOR, "fit.yaml", "evaluation.json", "last.ckpt", "last.safetensors")
+WRITTEN = (
+    MODEL,
+    POSTERIOR,
+    "fit.yaml",
+    "fit.html",
+    "evaluation.json",
+    "evaluation.html",
+    "last.ckpt",
+    "last.safetensors",
+)
 #: Names that no option of a method may have.
 TAKEN = {"config", "help", "traceback"}.union(
     field.name for part in PARTS if part is not MethodOptions for field in fields(part)
@@ -200,17 +212,21 @@ def run(
     standardised = card.reconstructs and card.scaling("input") is not None
     said = " (in standardised units)" if standardised else "" if card.reconstructs else drawn(as_evaluated, q)
     print_scores(f"{card.model} on {dataset.name}{said}", scores)
-    if card.reconstructs and len(card.input_shape) == 3:
-        draw_autoencoder(represented(q), labelled, folder)
+    pictured = card.reconstructs and len(card.input_shape) == 3
+    figures = draw_autoencoder(represented(q), labelled, folder) if pictured else {}
     own = f" --model {card.model}" if ":" in card.model else ""
     if card.reconstructs:
         known = card.data_options().data in PARTNERS
         task = " --task bound" if isinstance(q.model, VAE) else " --task ood" if known else ""
-        print(f"Saved in {folder}. Next: osculate evaluate --posterior {folder}{task}{own}")
+        step = f"osculate evaluate --posterior {folder}{task}{own}"
     elif saved:
-        print(f"Saved {folder / POSTERIOR}. Next: osculate evaluate --posterior {folder / POSTERIOR}{own}")
+        step = f"osculate evaluate --posterior {folder / POSTERIOR}{own}"
     else:
-        print(f"Saved {folder / MODEL}. Next: osculate fit --checkpoint {folder / MODEL}{own}")
+        step = f"osculate fit --checkpoint {folder / MODEL}{own}"
+    asked = command("train", data, options, method, settings)
+    facts |= {"seconds": seconds}
+    report_training(folder, asked, card, dataset, trained.history, scores, facts, figures, step)
+    print(f"Saved in {folder}, with report.html. Next: {step}")
     return {"folder": folder, **summed}
 
 
@@ -352,7 +368,9 @@ def scores_of(
     scores = {}
     for name, part in filled.items():
         found = columns(q, part, 500, progress, "predicting", predict_options(options, q))
-        scores[name] = record_of(*found, target_scale=dataset.target_scale).metrics()
+        record = record_of(*found, target_scale=dataset.target_scale)
+        values = found[1] if found[0] else in_units(found[1], dataset.target_scale)
+        scores[name] = record.metrics() | errors_of(found[0], values)
         if part is dataset.validation:
             warn_if_worse(q, card, method, part, found)
     return scores

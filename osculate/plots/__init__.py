@@ -30,10 +30,13 @@ from osculate.plots.images import (
     picture as picture,
     reconstructions as reconstructions,
 )
+from osculate.plots.latent import latent_map as latent_map
 from osculate.plots.lines import (
     Bounds as Bounds,
     accuracy_against_labels as accuracy_against_labels,
+    course as course,
     dots as dots,
+    errors as errors,
     image_calibration as image_calibration,
     lines as lines,
     residuals as residuals,
@@ -44,7 +47,6 @@ from osculate.plots.maps import (
     cells as cells,
     class_map as class_map,
     heat_map as heat_map,
-    latent_map as latent_map,
     matrices as matrices,
     probability_maps as probability_maps,
 )
@@ -56,5 +58,6 @@ from osculate.plots.scores import (
     roc as roc,
     roc_curves as roc_curves,
     score_histograms as score_histograms,
+    uncertainties as uncertainties,
 )
 from osculate.plots.style import panels as panels, save as save

@@ -82,7 +82,7 @@ def band(
         few = len(data[0]) < 100  # many dots would cover the mean
         ax.plot(*data, ".", color=style.INK, markersize=4 if few else 2, zorder=3 if few else 2, label="data")
     if truth is not None:
-        ax.plot(shown.x, truth, "--", color=style.INK, linewidth=1, label="true function")
+        ax.plot(shown.x, truth, "--", color=style.GREY, linewidth=1, label="true function")
     ax.plot(shown.x, mean, color=tint, linewidth=1.8, label="mean")
     ax.set_xlim(shown.x[0], shown.x[-1])
 

@@ -44,8 +44,7 @@ def image_grid(
     Args:
         rows: Images (N, channels, height, width) by label, one channel or three.
         heading: Heading of the figure.
-        limits: Values of white and black; by default the smallest and the largest of the first row, beyond which
-            the others are clipped. (1.0, 0.0) is a photograph in grey.
+        limits: Values of white and black, by default those of :func:`grey_scale`. (1.0, 0.0) is a photograph in grey.
         columns: Largest number of images in a row.
         captions: Words under each image by row; rows may be missing.
 
@@ -55,7 +54,7 @@ def image_grid(
     rows = {label: _drawable(label, images)[:columns] for label, images in rows.items()}
     if not rows:
         raise ValueError("no images to draw: pass at least one row of them, by label.")
-    limits = limits or _limits(next(iter(rows.values())))
+    limits = limits or grey_scale(*rows.values())
     captions = captions or {}
     if unknown := sorted(set(captions) - set(rows)):
         raise ValueError(f"captions of {unknown}, but the rows are {list(rows)}: give them by the same names.")
@@ -79,7 +78,7 @@ def reconstructions(
 ) -> Figure:
     """Draw a column for each image: the input, and the mean and standard deviation of each method's reconstruction.
 
-    All images have the scale of the inputs, and all standard deviations one scale from zero.
+    All images have one scale, and all standard deviations one from zero.
 
     Args:
         images: Inputs (N, channels, height, width), one channel or three.
@@ -101,7 +100,7 @@ def reconstructions(
                 raise ValueError(f"the {what} of {label!r} has shape {values.shape}, the images {images.shape}.")
     labels = ["input", *(f"{label}\n{what}" for label in found for what in ("mean", "st. dev."))]
     figure, axes = _frames(labels, len(images))
-    limits = _limits(images)
+    limits = grey_scale(images, *(mean for mean, _ in found.values()))
     top = max(float(_over_channels(deviation).max()) for _, deviation in found.values()) or 1.0
     shown: AxesImage | None = None
     for n, image in enumerate(images):
@@ -129,8 +128,28 @@ def _drawable(label: str, images: np.ndarray) -> np.ndarray:
     return images
 
 
-def _limits(images: np.ndarray) -> tuple[float, float]:
-    return float(images.min()), float(images.max())
+#: Share of dark pixels, and darkness, from which grey images are ink on paper.
+INK_SHARE, DARK = 0.4, 0.15
+#: Share of the pixels of other images that may be clipped at either end of the scale.
+CLIPPED = 0.01
+
+
+def grey_scale(images: np.ndarray, *others: np.ndarray) -> tuple[float, float]:
+    """The values that :func:`picture` draws as white and black.
+
+    Grey images are ink on paper if most of them is blank, as in handwriting, and values beyond blank and ink are
+    clipped; otherwise they are photographs, whose largest values are white, and nearly nothing is clipped.
+
+    Args:
+        images: Images (N, channels, …), NaN where unknown.
+        *others: Images in the same scale, such as reconstructions.
+    """
+    low, high = float(np.nanmin(images)), float(np.nanmax(images))
+    if np.nanmean(images < low + DARK * (high - low)) >= INK_SHARE:
+        return low, high
+    ends = [np.nanquantile(each, (CLIPPED, 1 - CLIPPED)) for each in others]
+    low, high = min([low, *(float(end[0]) for end in ends)]), max([high, *(float(end[1]) for end in ends)])
+    return (low, high) if images.shape[1] == 3 else (high, low)
 
 
 def _frames(labels: Sequence[str], columns: int, captioned: int = 0) -> tuple[Figure, np.ndarray]:
@@ -234,7 +253,7 @@ def attribution_maps(
                 "pixel one."
             )
     figure, axes = _frames(["input", *maps], len(images))
-    limits = _limits(images)
+    limits = grey_scale(images)
     for n, image in enumerate(images):
         picture(axes[0, n], image, limits)
         for line, values in enumerate(maps.values(), 1):
@@ -283,7 +302,7 @@ def most_uncertain(
     for ax in axes.flat:
         ax.axis("off")
     for ax, index in zip(axes.flat, chosen, strict=False):
-        picture(ax, images[index], (float(images[index].min()), float(images[index].max())))
+        picture(ax, images[index], grey_scale(images[index : index + 1]))
         ax.set_title(f"is {classes[int(targets[index])]}", fontsize=9, color=style.INK, pad=3)
         for line, (name, each) in enumerate(probabilities.items()):
             guess = int(each[index].argmax())
@@ -318,8 +337,7 @@ def manifold(
         names: Labels of both axes.
         ends: Quantiles of the first and the last value of each code, with the others evenly between; by default the
             centres of equal cells, as in :func:`osculate.autoencoders.manifold`.
-        limits: Values of white and black by panel; by default the smallest and the largest. (1.0, 0.0) is a
-            photograph in grey.
+        limits: Values of white and black by panel, by default those of :func:`grey_scale`.
 
     Raises:
         ValueError: there is no panel, images have another shape, or a code has fewer than two values.
@@ -333,7 +351,7 @@ def manifold(
     figure.set_size_inches(max(sum(inches), 5.6), high + 1.0)
     for ax, (name, mosaic) in zip(axes[0], mosaics.items(), strict=True):
         rows, columns, _, height, width = shown[name].shape
-        picture(ax, mosaic, (limits or {}).get(name) or (float(mosaic.min()), float(mosaic.max())))
+        picture(ax, mosaic, (limits or {}).get(name) or grey_scale(mosaic[None]))
         ax.set_xticks(*_ticks(columns, width, ends))
         places, words = _ticks(rows, height, ends)
         ax.set_yticks(rows * height - 1 - places, words)  # pixels count downwards
@@ -400,7 +418,7 @@ def imputations(
         raise ValueError(f"classes of shape {predicted.shape} do not fit images {images.shape}: pass one for each.")
     shown = min(draws, len(images))
     mean, deviation = images.mean(0), images.std(0)
-    low, high = float(np.nanmin(truth)), float(np.nanmax(truth))
+    low, high = grey_scale(truth if truth.ndim == 4 else truth[:, None])
     top = float(deviation.max())
     figure, axes = style.panels(4 + shown, len(truth), 1.05, 1.05 if predicted is None else 1.16)
     for n, column in enumerate(axes.T):

@@ -155,6 +155,60 @@ def accuracy_against_labels(
 
 
 @style.arrays
+def course(
+    epochs: style.Values, curves: Mapping[str, style.Values], heading: str = "The course of the training"
+) -> Figure:
+    """Draw quantities of a training against the epoch, a panel with its own scale for each.
+
+    Args:
+        epochs: Numbers of the epochs (E,).
+        curves: Values (E,) by quantity, which labels its axis; NaN if missing.
+        heading: Heading of the figure.
+
+    Raises:
+        ValueError: there is no curve, or one has another length.
+    """
+    if not curves or any(len(values) != len(epochs) for values in curves.values()):
+        lengths = ", ".join(f"{name!r} {len(values)}" for name, values in curves.items()) or "none"
+        raise ValueError(f"curves of {len(epochs)} epochs are needed, but there are: {lengths}.")
+    figure, axes = style.panels(len(curves), 1, 7.2, 2.3, sharex=True)
+    tints = style.tints(curves)
+    for ax, (name, values) in zip(axes[:, 0], curves.items(), strict=True):
+        lines(ax, {name: (epochs, values)}, tints, markers="o" if len(epochs) < 30 else None, linewidth=1.6)
+        style.label(ax, y=name)
+    style.label(axes[-1, 0], x="epoch")
+    return style.title(figure, heading)
+
+
+@style.arrays
+def errors(
+    mean: style.Values, sd: style.Values, targets: style.Values, heading: str = "Errors, and the error bars around zero"
+) -> Figure:
+    """Draw the errors of predictions against their means, over bars of one and two standard deviations around zero.
+
+    Args:
+        mean: Predictive means (N,).
+        sd: Predictive standard deviations (N,).
+        targets: Targets (N,).
+        heading: Heading of the figure.
+
+    Raises:
+        ValueError: there is no prediction, or lengths differ.
+    """
+    if not len(mean) or not len(mean) == len(sd) == len(targets):
+        raise ValueError(f"{len(mean)} means, {len(sd)} deviations and {len(targets)} targets: give one of each.")
+    figure, axes = style.panels(1, 1, 7.2, 4.0)
+    ax, sd = axes[0, 0], np.asarray(sd)
+    for width, thickness, tint in ((2, 1.0, style.SKY), (1, 2.6, style.YELLOW)):
+        ax.vlines(mean, -width * sd, width * sd, color=tint, linewidth=thickness, label=f"± {width} sd")
+    ax.plot(mean, np.asarray(targets) - np.asarray(mean), "o", color=style.INK, markersize=3.5, label="error")
+    ax.axhline(0, color=style.GREY, linewidth=0.8)
+    style.label(ax, None, "predicted mean, units of the target", "target − prediction")
+    style.legend(ax, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    return style.title(figure, heading)
+
+
+@style.arrays
 def residuals(misfits: style.Values, variance: float, step: int, heading: str, estimated: bool = False) -> Figure:
     """Draw the mean squared residual against the training step, with the variance of the noise.
 

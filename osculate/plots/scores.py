@@ -92,13 +92,34 @@ def histogram(
         return np.histogram(np.clip(values, edges[0], edges[-1]), edges)[0] / len(values)
 
     ax.stairs(shares(inside), edges, fill=True, color=style.GREY, alpha=0.45, label="test data")
-    for (data, values), tint in zip(outside.items(), style.OUTSIDE, strict=False):
+    tints = style.tints(outside, style.OUTSIDE)
+    for data, values in outside.items():
         note = f" (AUROC {auroc[data]:.2f})" if auroc and data in auroc else ""
-        ax.stairs(shares(values), edges, color=tint, linewidth=1.8, label=f"{data}{note}")
+        ax.stairs(shares(values), edges, color=tints[data], linewidth=1.8, label=f"{data}{note}")
     ax.set_yscale("symlog", linthresh=0.02, linscale=0.5)
     ax.set_yticks([0, 0.02, 0.1, 0.3, 1], ["0", "2 %", "10 %", "30 %", "100 %"])
     ax.set_ylim(0, 1)
     ax.yaxis.set_minor_locator(NullLocator())
+
+
+@style.arrays
+def uncertainties(values: style.Values, words: str, heading: str = "How uncertain are the predictions?") -> Figure:
+    """Draw a histogram of the uncertainty of predictions.
+
+    Args:
+        values: Uncertainties (N,).
+        words: Label of the axis, with the unit.
+        heading: Heading of the figure.
+
+    Raises:
+        ValueError: there is no value.
+    """
+    if not len(values):
+        raise ValueError("no uncertainties to draw: pass at least one.")
+    figure, axes = style.panels(1, 1, 6.8, 3.2)
+    axes[0, 0].hist(values, bins=40, color=style.BLUE)
+    style.label(axes[0, 0], None, words, "number of inputs")
+    return style.title(figure, heading)
 
 
 @style.arrays
@@ -241,9 +262,7 @@ def roc_curves(
         if missing := [each for each in rows if each not in auroc.get(name, {})]:
             raise ValueError(f"the curves {missing} of {name!r} have no AUROC: give each (value, standard error).")
     every = list(dict.fromkeys(name for rows in curves.values() for name in rows))
-    turns = len(style.SCORES)
-    colours = {name: style.COLOURS.get(name, style.SCORES[index % turns]) for index, name in enumerate(every)}
-    dashes = {name: style.DASHES[index // turns % len(style.DASHES)] for index, name in enumerate(every)}
+    colours = style.tints(every, style.SCORES)
     beside = len(every) > INSIDE
     most = 2 if beside else 3
     width = 7.0 if beside else max(4.2, 7.0 / min(most, len(curves)))
@@ -254,7 +273,7 @@ def roc_curves(
         for method in rows:
             area, error = auroc[name][method]
             words[method] = f"{method}: {area:.3f}" if np.isnan(error) else f"{method}: {area:.3f} ± {error:.3f}"
-        roc(ax, *({words[method]: part[method] for method in rows} for part in (rows, colours, dashes)))
+        roc(ax, *({words[method]: part[method] for method in rows} for part in (rows, colours)))
         style.label(ax, name)
         style.legend(
             ax,

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.colors import LinearSegmentedColormap, to_hex, to_rgb
 from matplotlib.figure import Figure
 from torch import Tensor
 
@@ -24,6 +24,8 @@ YELLOW = "#E69F00"
 SKY = "#56B4E9"
 INK = "#222222"
 GREY = "#8A8A8A"
+# Tol (2021), and a brown: further series beside those.
+WINE, INDIGO, OLIVE, BROWN = "#882255", "#332288", "#999933", "#7A4B1E"
 PALE = "#E6E6E6"
 WHITE = "white"
 
@@ -33,12 +35,27 @@ COLOURS |= {"AE": ORANGE, "VAE": PURPLE, "MC dropout": YELLOW, "online Laplace":
 COLOURS |= {"deep ensemble": INK, "SWAG": GREY, "diagonal": PURPLE}
 COLOURS |= {"block": INK, "approx_diag": BLUE, "mixed_diag": YELLOW, "BackPACK diag": ORANGE, "MAP, residual": ORANGE}
 COLOURS |= {"θ̃, single λ": ORANGE, "θ̃, multiple λ": YELLOW, "θ*, single λ": BLUE, "θ*, multiple λ": GREEN}
-#: Colours in turn: of methods without one of their own, of ways to predict (linearised ones come last and are cool), of
-#: scores, and of data out of distribution beside grey test data.
-TINTS = (BLUE, GREEN, PURPLE, YELLOW, SKY, ORANGE, INK, GREY)
-WAYS = (ORANGE, YELLOW, PURPLE, BLUE, GREEN, INK, GREY)
-SCORES = (BLUE, ORANGE, GREEN, PURPLE, YELLOW, INK, SKY)
-OUTSIDE = (ORANGE, PURPLE, YELLOW, INK)
+
+
+def _pale(tint: str) -> str:
+    red, green, blue = (0.5 + 0.5 * part for part in to_rgb(tint))
+    return to_hex((red, green, blue))
+
+
+#: Colours in turn of series without one of their own: twelve, then these in pale.
+_FULL = (BLUE, GREEN, PURPLE, YELLOW, SKY, ORANGE, INK, GREY, WINE, INDIGO, OLIVE, BROWN)
+TINTS = (*_FULL, *map(_pale, _FULL))
+
+
+def _turns(*first: str) -> tuple[str, ...]:
+    return (*first, *(tint for tint in TINTS if tint not in first))
+
+
+#: The same colours in other orders: of ways to predict (linearised ones come last and are cool), of scores, and of data
+#: out of distribution beside grey test data.
+WAYS = _turns(ORANGE, YELLOW, PURPLE, BLUE, GREEN, INK, GREY)
+SCORES = _turns(BLUE, ORANGE, GREEN, PURPLE, YELLOW, INK, SKY)
+OUTSIDE = tuple(tint for tint in _turns(ORANGE, PURPLE, YELLOW, INK) if tint != GREY)
 #: Markers and dashes for lines that differ by more than their colour.
 MARKERS = "os^Dv<*p"
 DASHES = ("-", "--", ":", "-.")
@@ -48,7 +65,7 @@ DASHES = ("-", "--", ":", "-.")
 PAPER, PHOTOGRAPH, ERRORS, SIGNED, VALUES = "gray_r", "gray", "magma", "RdBu_r", "viridis"
 DENSITY, GREY_DENSITY = "Blues", "Greys"
 TWO_CLASSES = LinearSegmentedColormap.from_list("two classes", [BLUE, WHITE, ORANGE])
-UNCERTAINTY = LinearSegmentedColormap.from_list("uncertainty", [WHITE, "#D3DCEA", "#8FA3C4", "#4A5C84", "#26304D"])
+UNCERTAINTY = LinearSegmentedColormap.from_list("uncertainty", [WHITE, "#FDF0DA", "#F8D5A3", "#E8AC68", "#B8733C"])
 
 #: Numbers along a line.
 Values = Sequence[float | int] | np.ndarray
@@ -79,20 +96,28 @@ def _array(value: Any) -> Any:
     return value
 
 
-def tints(names: Iterable[str]) -> dict[str, str]:
-    """A colour for each method: its fixed colour if it has one, else an unused one.
+def tints(names: Iterable[str], turns: Sequence[str] = TINTS) -> dict[str, str]:
+    """A colour for each series, no two alike up to the number of colours: its own, or the next that none has taken.
+
+    Args:
+        names: Names of the series.
+        turns: Colours in turn, for names without a colour of their own.
 
     >>> tints(["MAP", "wake-sleep", "VI"]) == {"MAP": ORANGE, "wake-sleep": BLUE, "VI": GREEN}
     True
     """
-    names = list(dict.fromkeys(names))
-    named = {name: COLOURS[name] for name in names if name in COLOURS}
-    free = cycle([tint for tint in TINTS if tint not in named.values()] or TINTS)
-    return {name: named.get(name) or next(free) for name in names}
+    names, own = list(dict.fromkeys(names)), dict[str, str]()
+    for name in names:
+        if name in COLOURS and COLOURS[name] not in own.values():
+            own[name] = COLOURS[name]
+    free = cycle([tint for tint in turns if tint not in own.values()] or turns)
+    return {name: own.get(name) or next(free) for name in names}
 
 
 def class_tints(count: int) -> list[Any]:
-    """Colours of classes, all of them far from the grey of what is not coloured."""
+    """Colours of classes, all of them different, and of at most 20 far from the grey of what is not coloured."""
+    if count > 20:
+        return list(matplotlib.colormaps["turbo"](np.linspace(0, 1, count)))
     found = list(matplotlib.colormaps["tab10" if count <= 10 else "tab20"].colors)  # type: ignore[attr-defined]
     return [*found[:7], INK, *found[8:]]
 

@@ -16,6 +16,7 @@ from osculate.data import shepp_logan
 from osculate.inverse import Blur, DeepImagePrior, RayTransform, Subsampling, classical, reconstruct
 from osculate.networks import SkipUNet
 from tests.cli.conftest import Run
+from tests.cli.pages import check
 
 TINY = ("--steps", 300, "--learning-rate", 1e-2, "--width", 4)
 
@@ -63,7 +64,7 @@ def test_a_picture_is_measured_and_reconstructed(
     assert set(record["seconds"]) == {"deep image prior", "Jacobian and covariances", "evidence", "posterior"}
     error = np.abs(arrays["mean"] - arrays["truth"])
     assert record["scores"]["pixel_rmse"] == pytest.approx(float(np.sqrt((error**2).mean())), rel=1e-4)
-    page = (folder / "report.html").read_text(encoding="utf-8")
+    page = check(folder / "report.html", figures=4)
     for words in (
         "Where is the image uncertain?",
         "Are the error bars calibrated?",

@@ -8,16 +8,20 @@ import matplotlib
 import numpy as np
 import pytest
 import torch
+from matplotlib.colors import to_hex
+from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
-from experiments import figures as shared
+from experiments import REGISTRY, figures as shared
 from experiments.aevb import figures as aevb
 from experiments.cost import Curve
 from experiments.lae import figures as lae
 from experiments.linlap import figures as linlap
-from experiments.record import Number
+from experiments.record import Number, read_record
 from osculate import plots
 
+RESULTS = Path(shared.__file__).parent / "results"
 SEEN = np.geomspace(1e2, 1e6, 9)
 RISING = np.array([-500.0, -300, -200, -150, -120, -110, -105, -102, -100])
 COURSE: dict[str, Any] = {
@@ -171,3 +175,37 @@ def test_costs_without_values_are_refused() -> None:
 )
 def test_figures_of_tensors_are_written(draw: Callable[[], Figure], tmp_path: Path) -> None:
     assert plots.save(draw(), tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
+
+
+def series(ax: Any) -> dict[str, str]:
+    """The colour of each labelled line, without those of a band and its mean."""
+    found = {}
+    for handle, name in zip(*ax.get_legend_handles_labels(), strict=True):
+        line = handle.lines[0] if isinstance(handle, ErrorbarContainer) else handle
+        if isinstance(line, Line2D) and name != "mean":
+            found[name] = to_hex(line.get_color())
+    return found
+
+
+@pytest.mark.parametrize("name", ["dip-calibration", "aevb-dvae", "lae-figure9"])
+def test_series_of_a_figure_differ_in_colour(name: str) -> None:
+    figure = REGISTRY[name].draw(read_record(RESULTS / f"{name}.json"))
+    drawn = [series(ax) for ax in figure.axes]
+    assert any(drawn)
+    for each in drawn:
+        assert len(set(each.values())) == len(each), each
+
+
+@pytest.mark.slow
+def test_series_of_all_figures_differ_in_colour() -> None:
+    for path in sorted(RESULTS.glob("*.json")):
+        if path.stem in REGISTRY:
+            for ax in REGISTRY[path.stem].draw(read_record(path)).axes:
+                assert len(set(series(ax).values())) == len(series(ax)), (path.stem, series(ax))
+
+
+def test_records_hold_no_faces() -> None:
+    """Pictures of CelebA and the Frey Face are not ours to give away, nor is what a network makes of them."""
+    for path in RESULTS.glob("*.json"):
+        if path.stem in REGISTRY:
+            assert not {"frey_face", "celeba", "celeba64"} & set(read_record(path).findings.data), path.stem

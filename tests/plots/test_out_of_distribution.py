@@ -1,19 +1,23 @@
 """ROC curves, histograms of scores, latent maps and rows of images: what they show, and what they refuse."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import matplotlib
 import numpy as np
 import pytest
 import torch
+from matplotlib.collections import EllipseCollection
+from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 
 from osculate import metrics, plots
 from osculate.autoencoders import LatentMap
+from osculate.plots.images import grey_scale
 
 RNG = np.random.default_rng(0)
-IMAGES = RNG.random((3, 1, 4, 5))
+IMAGES = RNG.random((3, 1, 4, 5)) ** 6  # mostly blank, as handwriting is
 COLOUR = RNG.random((2, 3, 4, 4))
 
 
@@ -76,34 +80,72 @@ def test_scores_that_are_all_equal_have_a_histogram() -> None:
     assert [patch.get_data().values.max() for patch in figure.axes[0].patches] == [1.0, 1.0]
 
 
-def test_latent_maps_share_one_scale_unless_told_not_to() -> None:
+def test_latent_maps_share_one_scale() -> None:
     maps = {"sure": latent(0.0), "unsure": latent(3.0)}
     figure = plots.latent_map(maps, LABELS, CLASSES, quantity="σ")
     assert [ax.get_title("left") for ax in figure.axes[:2]] == ["sure", "unsure"]
-    assert {ax.collections[0].get_clim() for ax in figure.axes[:2]} == {(0.0, 3.0)}
-    np.testing.assert_allclose(figure.axes[1].collections[0].get_array().ravel(), np.arange(20) * 3 / 19)
-    lone = plots.latent_map(maps, LABELS, CLASSES, shared=False)
-    assert {ax.collections[0].get_clim() for ax in lone.axes if ax.get_title("left")} == {(0.0, 1.0), (0.0, 3.0)}
+    assert len({ax.collections[0].get_clim() for ax in figure.axes[:2]}) == 1
+    assert figure.axes[1].collections[0].get_clim()[1] == 3.0
+    np.testing.assert_allclose(figure.axes[1].collections[0].get_array().ravel()[1:], np.arange(1, 20) * 3 / 19)
     assert texts(figure).count("σ") == 1
+    far_apart = plots.latent_map({"one": latent(1.0), "other": latent(1e-3)})
+    assert isinstance(far_apart.axes[0].collections[0].norm, LogNorm)
+    still = plots.latent_map({"one": latent(0.0)})
+    assert still.axes[0].collections[0].get_clim() == (0.0, 1.0)
 
 
-def test_latent_maps_draw_each_class_where_its_codes_are() -> None:
+def test_latent_maps_colour_each_class_and_name_it_where_its_codes_are() -> None:
     one = latent(1.0)
     figure = plots.latent_map({"one": one}, LABELS, CLASSES)
-    lines = figure.axes[0].lines
-    assert [line.get_label() for line in lines] == ["ant", "bee", "cow"]  # there is no dog
-    for number, line in enumerate(lines):
-        np.testing.assert_array_equal(line.get_xydata(), one.codes[number == LABELS])
-    assert len({line.get_color() for line in lines}) == 3
+    dots = figure.axes[0].collections[-1]
+    np.testing.assert_array_equal(dots.get_offsets(), one.codes)
+    tints = [tuple(colour) for colour in dots.get_facecolors()]
+    for number, name in enumerate(("ant", "bee", "cow")):  # there is no dog
+        assert len({tint for tint, label in zip(tints, LABELS, strict=True) if label == number}) == 1
+        word = next(text for text in figure.axes[0].texts if text.get_text() == name)
+        np.testing.assert_allclose(word.xy, np.median(one.codes[number == LABELS], 0))
+    assert len(set(tints)) == 3
+    assert figure.axes[0].get_legend_handles_labels()[1] == ["ant", "bee", "cow"]
 
 
 def test_latent_maps_need_no_names_and_no_classes() -> None:
     one = latent(1.0)
     numbered = plots.latent_map({"one": one}, torch.from_numpy(LABELS))
-    assert [line.get_label() for line in numbered.axes[0].lines] == ["0", "1", "2"]
+    assert numbered.axes[0].get_legend_handles_labels()[1] == ["0", "1", "2"]
     plain = plots.latent_map({"one": one})
-    np.testing.assert_array_equal(plain.axes[0].lines[0].get_xydata(), one.codes)
+    np.testing.assert_array_equal(plain.axes[0].collections[-1].get_offsets(), one.codes)
     assert not plain.legends
+
+
+def test_latent_maps_show_the_uncertainty_of_codes_and_decoded_examples() -> None:
+    one = latent(1.0)
+    spread = RNG.random((6, 2))
+    indices = np.array([0, 3, 5])
+    examples = indices, RNG.random((3, 1, 4, 4)), RNG.random((3, 1, 4, 4))
+    figure = plots.latent_map({"one": replace(one, spread=spread, examples=examples)}, LABELS, CLASSES)
+    ax = figure.axes[0]
+    ellipses = next(each for each in ax.collections if isinstance(each, EllipseCollection))
+    np.testing.assert_allclose(ellipses.get_widths(), 2 * spread[:, 0])
+    np.testing.assert_array_equal(ellipses.get_offsets(), one.codes)
+    assert len(ax.child_axes) == 3
+    low, high = ax.get_xlim()
+    assert low < one.axes[0][0]
+    assert high > one.axes[0][-1]
+    ends = [line.get_xydata()[0].tolist() for line in ax.lines if len(line.get_xydata()) == 2]
+    assert ends == one.codes[indices].tolist()
+    without = replace(one, examples=(indices, np.zeros((3, 7)), np.zeros((3, 7))))
+    assert not plots.latent_map({"one": without}).axes[0].child_axes, "vectors are no pictures"
+
+
+def test_photographs_are_no_negatives_and_nearly_nothing_is_clipped() -> None:
+    digits = np.zeros((2, 1, 5, 5))
+    digits[..., 2] = 1.0
+    faces = RNG.random((2, 1, 9, 9)) * 0.6 + 0.4
+    assert grey_scale(digits, 2 * digits - 0.5) == (0.0, 1.0), "ink on paper"
+    white, black = grey_scale(faces, faces - 0.5)
+    assert white == faces.max()
+    assert np.mean(faces - 0.5 < black) <= 0.02
+    assert grey_scale(RNG.random((2, 3, 4, 4)) + 0.5)[0] < 1 < grey_scale(RNG.random((2, 3, 4, 4)) + 0.5)[1]
 
 
 def test_tensors_are_drawn_as_arrays_are() -> None:

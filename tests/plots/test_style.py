@@ -12,6 +12,7 @@ from matplotlib.colors import CSS4_COLORS, to_rgb
 from matplotlib.figure import Figure
 
 from osculate import plots
+from osculate.methods import REGISTRY
 from osculate.plots import style
 
 ROOT = Path(plots.__file__).resolve().parents[2]
@@ -49,8 +50,26 @@ def test_a_colour_that_is_written_out_is_found(line: str) -> None:
     assert not list(colours('draw(color=style.BLUE, markerfacecolor="none", label="MAP")'))
 
 
+def test_no_two_series_have_one_colour() -> None:
+    """As many as any report draws: all methods side by side, and data out of distribution beside test data."""
+    for turns in (style.TINTS, style.WAYS, style.SCORES, style.OUTSIDE):
+        assert len(set(turns)) == len(turns) > len(REGISTRY)
+    for names in (list(REGISTRY), [*REGISTRY, "MAP", "kron"], list(style.COLOURS)[: len(style.TINTS)]):
+        assert len(set(style.tints(names).values())) == len(names)
+    alike = ["full", "Laplace", "kron", "Laplace, tuned", "online Laplace"]
+    assert len(set(style.tints(alike).values())) == 5, "names that share a colour of their own"
+
+
+def test_histograms_leave_no_data_set_out() -> None:
+    ax = Figure().add_subplot()
+    names = [f"set {number}" for number in range(10)]
+    plots.histogram(ax, [0.1, 0.2], {name: [0.9] for name in names}, [0.0, 0.5, 1.0])
+    assert ax.get_legend_handles_labels()[1] == ["test data", *names]
+    assert len({patch.get_edgecolor() for patch in ax.patches}) == 11
+
+
 def test_classes_differ_in_colour() -> None:
-    for count in (10, 20):
+    for count in (10, 20, 47, 200):
         assert len({to_rgb(tint) for tint in style.class_tints(count)}) == count
 
 

@@ -29,7 +29,7 @@ def bounds(**levels: tuple[float, float]) -> plots.Bounds:
 
 
 def test_the_first_code_grows_to_the_right_and_the_second_upwards() -> None:
-    (ax,) = plots.manifold({"": grid(2, 3)}, "heading").axes
+    (ax,) = plots.manifold({"": grid(2, 3)}, "heading", limits={"": (0.0, 12.0)}).axes
     mosaic = ax.images[0].get_array()
     assert mosaic.shape == (2 * 3, 3 * 2)
     np.testing.assert_allclose(mosaic[::3, ::2] * 12, [[10, 11, 12], [0, 1, 2]])
