@@ -14,6 +14,8 @@ EQUATION = re.compile(r"^( *)\.\. math:: *(.*(?:\n(?!\s*$).*)*)", re.MULTILINE)
 ROLE = re.compile(r":(?:func|class|meth|mod|data|attr):`~?([\w.]+)`")
 #: Lines of an example up to the next empty line; one that begins in a fence stays as it is.
 EXAMPLE = re.compile(r"^( *)>>> .*(?:\n(?!\s*$|\s*```).*)*(?:\n\n\1>>> .*(?:\n(?!\s*$|\s*```).*)*)*", re.MULTILINE)
+#: A star behind a letter, as in θ*, which Markdown may take for the end of an emphasis; code is left alone.
+STAR = re.compile(r"(```.*?```|``.*?``|`[^`]*`|<math.*?</math>)|(?<=[^\s\\*])\*(?!\*)", re.DOTALL)
 
 
 def equation(tex: str) -> str:
@@ -30,6 +32,7 @@ def shown(text: str, linked: Any) -> str:
     """
     text = EQUATION.sub(lambda m: f'{m[1]}<div class="equation">{equation(m[2])}</div>', text)
     text = EXAMPLE.sub(lambda m: f"{m[1]}```pycon\n{m[0]}\n{m[1]}```", text)
+    text = STAR.sub(lambda m: m[1] or r"\*", text)
     return ROLE.sub(lambda m: f'<autoref identifier="{linked(m[1])}" optional><code>{public(m[1])}</code></autoref>', text)
 
 
@@ -64,7 +67,8 @@ class Docstrings(griffe.Extension):
 
         `osculate.methods.laplace` is a module for griffe, which reads files; who imports it gets the function.
         """
-        loader.resolve_aliases()  # through the modules, before functions stand before them
+        loader.resolve_aliases(implicit=True)  # through the modules, before functions stand before them
+        griffe.DataclassesExtension().on_package(pkg=pkg)  # likewise: it comes last, and would not find these modules
         everything = list(within(pkg))
         for thing in everything:
             if thing.docstring:

@@ -14,7 +14,7 @@ from PIL import Image
 #: A cell of a script, with the title behind its mark: `# %% The bands of three structures`.
 CELL = re.compile(r"^# %%(?! \[markdown\])(.*)$", re.MULTILINE)
 #: A cell of code on a page, with what it has put out.
-CODE = re.compile(r'<div class="jp-Cell jp-CodeCell.*?(?=<div class="jp-Cell |\Z)', re.DOTALL)
+CODE = re.compile(r'<div class="jp-Cell jp-CodeCell[^>]* id="cell-id.*?(?=<div class="jp-Cell |\Z)', re.DOTALL)
 PICTURE = re.compile(r'<img\b[^>]*?src="data:image/png;base64,\s*([^"]+)"[^>]*>', re.DOTALL)
 #: A row of the table of pages.
 ROW = re.compile(r'<tr>\s*<td><a href="(\w+)\.html">(.*?)</a></td>\s*<td>(.*?)</td>\s*</tr>', re.DOTALL)
