@@ -11,7 +11,8 @@ from urllib.parse import unquote, urlsplit
 
 #: Text that only a source should have: directives, roles, citations, TeX, references without a target.
 LITERAL = re.compile(
-    r"\.\. \w+::|(?<!:)::: \w|:(?:func|class|meth|mod|data|attr):|\[[a-z]+[12]\d{3}[a-z]*[\],;]|\\[a-zA-Z]+\{|\]\[|\]\(\w"
+    r"\.\. \w+::|(?<!:)::: \w|:(?:func|class|meth|mod|data|attr):|\[[a-z]+[12]\d{3}[a-z]*[\],;]"
+    r"|\\[a-zA-Z]+\{|\]\[|\]\(\w"
 )
 #: What a cell prints that ends in a call whose value nobody wants to read.
 DUMPED = re.compile(r"^(\(?\[?<[\w.]|\[None\b|\(?array\(\[<)| object at 0x|^<?Figure size", re.MULTILINE)
@@ -20,7 +21,7 @@ CODE = {"pre", "code", "script", "style", "math", "textarea"}
 #: Elements without an end.
 VOID = {"img", "br", "hr", "input", "link", "meta", "source", "wbr", "col", "path", "circle"}
 #: Code once more, hidden, for the button that copies it.
-COPIED = re.compile(r'<div[^>]*clipboard-copy-txt.*?</div>', re.DOTALL)
+COPIED = re.compile(r"<div[^>]*clipboard-copy-txt.*?</div>", re.DOTALL)
 #: Longest result of a cell that a page shows, in lines.
 LONGEST = 30
 

@@ -13,7 +13,10 @@ EQUATION = re.compile(r"^( *)\.\. math:: *(.*(?:\n(?!\s*$).*)*)", re.MULTILINE)
 #: A reference such as :func:`osculate.refine`.
 ROLE = re.compile(r":(?:func|class|meth|mod|data|attr):`~?([\w.]+)`")
 #: Lines of an example up to the next empty line; one that begins in a fence stays as it is.
-EXAMPLE = re.compile(r"^( *)>>> .*(?:\n(?!\s*$|\s*```).*)*(?:\n\n\1>>> .*(?:\n(?!\s*$|\s*```).*)*)*", re.MULTILINE)
+EXAMPLE = re.compile(
+    r"^( *)>>> .*(?:\n(?!\s*$|\s*```).*)*(?:\n\n\1>>> .*(?:\n(?!\s*$|\s*```).*)*)*",
+    re.MULTILINE,
+)
 #: A star behind a letter, as in θ*, which Markdown may take for the end of an emphasis; code is left alone.
 STAR = re.compile(r"(```.*?```|``.*?``|`[^`]*`|<math.*?</math>)|(?<=[^\s\\*])\*(?!\*)", re.DOTALL)
 
@@ -33,7 +36,8 @@ def shown(text: str, linked: Any) -> str:
     text = EQUATION.sub(lambda m: f'{m[1]}<div class="equation">{equation(m[2])}</div>', text)
     text = EXAMPLE.sub(lambda m: f"{m[1]}```pycon\n{m[0]}\n{m[1]}```", text)
     text = STAR.sub(lambda m: m[1] or r"\*", text)
-    return ROLE.sub(lambda m: f'<autoref identifier="{linked(m[1])}" optional><code>{public(m[1])}</code></autoref>', text)
+    link = '<autoref identifier="{}" optional><code>{}</code></autoref>'
+    return ROLE.sub(lambda m: link.format(linked(m[1]), public(m[1])), text)
 
 
 def public(name: str) -> str:

@@ -18,7 +18,10 @@ PAGE = "references.md"
 #: A citation in text: [mackay1992], [kingma2014, eqs 6, 7] or [mackay1992; immer2021].
 CITATION = re.compile(r"\[([a-z]+[12]\d{3}[a-z]*(?:, [^\];]+|; ?[a-z]+[12]\d{3}[a-z]*)*)\]")
 #: What is not text: code, and tags.
-MARKUP = re.compile(r"(<pre\b.*?</pre>|<code\b.*?</code>|<script\b.*?</script>|<style\b.*?</style>|<[^>]*>)", re.DOTALL)
+MARKUP = re.compile(
+    r"(<pre\b.*?</pre>|<code\b.*?</code>|<script\b.*?</script>|<style\b.*?</style>|<[^>]*>)",
+    re.DOTALL,
+)
 log = logging.getLogger("mkdocs.hooks.references")
 
 
@@ -61,7 +64,10 @@ def cited(text: str, page: str) -> str:
 
 def on_files(files: Files, config: Any) -> Files:
     """Add the page of references."""
-    entries = sorted(bibliography().entries.values(), key=lambda entry: (names(entry).casefold(), entry.fields["year"]))
+    entries = sorted(
+        bibliography().entries.values(),
+        key=lambda entry: (names(entry).casefold(), entry.fields["year"]),
+    )
     style = find_plugin("pybtex.style.formatting", "unsrt")()
     lines = [
         f'<p class="reference" id="{each.key}"><b>{label(each.key)}.</b> {each.text.render(Backend())}</p>'
