@@ -18,30 +18,16 @@ def trained(
     model: nn.Module, likelihood: osc.likelihoods.Likelihood, x: Tensor, y: Tensor
 ) -> nn.Module:
     """A model after a usual training."""
-    osc.train(
-        osc.methods.MAP(model, likelihood, 0.1),
-        (x, y),
-        epochs=1500,
-        lr=2e-2,
-        batch_size=len(x),
-        progress=False,
-    )
+    settings = {"epochs": 1500, "lr": 2e-2, "batch_size": len(x), "progress": False}
+    osc.train(osc.methods.MAP(model, likelihood, 0.1), (x, y), **settings)
     return model.eval()
 
 
 def curve(alone, after, random: torch.Generator) -> None:
     """A regression on data with a gap: predictions without error bars, and with them."""
-    x = torch.cat(
-        [
-            torch.rand(50, 1, generator=random) * 1.8 - 3.2,
-            torch.rand(50, 1, generator=random) * 1.8 + 0.6,
-        ]
-    )
+    x = 1.8 * torch.rand(100, 1, generator=random) + torch.tensor([[-3.2], [0.6]]).repeat(50, 1)
     y = torch.sin(2 * x) + 0.1 * torch.randn(x.shape, generator=random)
-    model, likelihood = (
-        nn.Sequential(nn.Linear(1, 50), nn.Tanh(), nn.Linear(50, 1)),
-        osc.likelihoods.Gaussian(0.1),
-    )
+    model, likelihood = osc.networks.MLP(1, (50,), 1), osc.likelihoods.Gaussian(0.1)
     q = osc.laplace(trained(model, likelihood, x, y), likelihood, (x, y), structure="full")
     grid = torch.linspace(-5, 4, 200)[:, None]
     p = osc.predict(q, grid)
@@ -59,14 +45,10 @@ def plane(alone, after, random: torch.Generator) -> None:
     """The probability of the second of two classes, by the network and on average."""
     angle = torch.pi * torch.rand(60, 2, generator=random)
     circles = torch.stack([angle.cos(), angle.sin()], -1)
-    x = torch.cat(
-        [circles[:, 0], torch.tensor([1.0, 0.4]) - circles[:, 1]]
-    ) + 0.12 * torch.randn(120, 2, generator=random)
+    x = torch.cat([circles[:, 0], torch.tensor([1.0, 0.4]) - circles[:, 1]])
+    x = x + 0.12 * torch.randn(x.shape, generator=random)
     y = torch.arange(2).repeat_interleave(60)
-    model, likelihood = (
-        nn.Sequential(nn.Linear(2, 40), nn.Tanh(), nn.Linear(40, 2)),
-        osc.likelihoods.Categorical(),
-    )
+    model, likelihood = osc.networks.MLP(2, (40,), 2), osc.likelihoods.Categorical()
     q = osc.laplace(trained(model, likelihood, x, y), likelihood, (x, y), structure="full")
     first, second = torch.linspace(-4, 5, 91), torch.linspace(-3, 3.5, 66)
     grid = torch.cartesian_prod(first, second)
