@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator
-from textwrap import dedent
 from typing import Any
 
 import griffe
@@ -13,10 +12,7 @@ EQUATION = re.compile(r"^( *)\.\. math:: *(.*(?:\n(?!\s*$).*)*)", re.MULTILINE)
 #: A reference such as :func:`osculate.refine`.
 ROLE = re.compile(r":(?:func|class|meth|mod|data|attr):`~?([\w.]+)`")
 #: Lines of an example up to the next empty line; one that begins in a fence stays as it is.
-EXAMPLE = re.compile(
-    r"^( *)>>> .*(?:\n(?!\s*$|\s*```).*)*(?:\n\n\1>>> .*(?:\n(?!\s*$|\s*```).*)*)*",
-    re.MULTILINE,
-)
+EXAMPLE = re.compile(r"^( *)>>> .*(?:\n(?!\s*$|\s*```).*)*(?:\n\n\1>>> .*(?:\n(?!\s*$|\s*```).*)*)*", re.MULTILINE)
 #: A star behind a letter, as in θ*, which Markdown may take for the end of an emphasis; code is left alone.
 STAR = re.compile(r"(```.*?```|``.*?``|`[^`]*`|<math.*?</math>)|(?<=[^\s\\*])\*(?!\*)", re.DOTALL)
 
@@ -76,7 +72,7 @@ class Docstrings(griffe.Extension):
         everything = list(within(pkg))
         for thing in everything:
             if thing.docstring:
-                thing.docstring.value = shown(dedent(thing.docstring.value), lambda name, at=thing: path_of(name, at))
+                thing.docstring.value = shown(thing.docstring.value, lambda name, at=thing: path_of(name, at))
         for folder in (thing for thing in everything if thing.is_module):
             for name in folder.imports.keys() & folder.members.keys():
                 module = folder.members[name]

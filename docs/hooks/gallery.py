@@ -45,8 +45,7 @@ def card(name: str, title: str, topic: str) -> str:
 def cards(html: str) -> str:
     """The table of pages as cards with pictures."""
     return TABLE.sub(
-        lambda table: f'<div class="cards">{"".join(card(*row) for row in ROW.findall(table[0]))}</div>',
-        html,
+        lambda table: f'<div class="cards">{"".join(card(*row) for row in ROW.findall(table[0]))}</div>', html
     )
 
 

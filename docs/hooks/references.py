@@ -2,8 +2,10 @@
 
 import logging
 import re
+from collections import Counter
 from functools import cache
 from pathlib import Path
+from string import ascii_lowercase
 from typing import Any
 
 from mkdocs.structure.files import File, Files
@@ -18,10 +20,7 @@ PAGE = "references.md"
 #: A citation in text: [mackay1992], [kingma2014, eqs 6, 7] or [mackay1992; immer2021].
 CITATION = re.compile(r"\[([a-z]+[12]\d{3}[a-z]*(?:, [^\];]+|; ?[a-z]+[12]\d{3}[a-z]*)*)\]")
 #: What is not text: code, and tags.
-MARKUP = re.compile(
-    r"(<pre\b.*?</pre>|<code\b.*?</code>|<script\b.*?</script>|<style\b.*?</style>|<[^>]*>)",
-    re.DOTALL,
-)
+MARKUP = re.compile(r"(<pre\b.*?</pre>|<code\b.*?</code>|<script\b.*?</script>|<style\b.*?</style>|<[^>]*>)", re.DOTALL)
 log = logging.getLogger("mkdocs.hooks.references")
 
 
@@ -34,13 +33,17 @@ def bibliography() -> BibliographyData:
 def names(entry: Entry) -> str:
     """The authors as a text cites them, such as "Immer et al."."""
     last = [str(Text.from_latex(" ".join(p.prelast_names + p.last_names))) for p in entry.persons["author"]]
-    return f"{last[0]} et al." if len(last) > 2 else " & ".join(last)
+    return f"{last[0]} et al." if len(last) > 2 else " and ".join(last)
 
 
-def label(key: str) -> str:
-    """The text of a citation, such as "MacKay 1992"."""
-    entry = bibliography().entries[key]
-    return f"{names(entry)} {entry.fields['year']}"
+@cache
+def labels() -> dict[str, str]:
+    """The texts of citations by key, in alphabetical order: "MacKay 1992a", with a letter where two would be alike."""
+    plain = {key: f"{names(entry)} {entry.fields['year']}" for key, entry in bibliography().entries.items()}
+    alike = Counter(plain.values())
+    letters = {text: iter(ascii_lowercase) for text, number in alike.items() if number > 1}
+    ordered = sorted(plain, key=lambda key: (plain[key].casefold(), key))
+    return {key: plain[key] + next(letters.get(plain[key], iter(())), "") for key in ordered}
 
 
 def cited(text: str, page: str) -> str:
@@ -56,7 +59,7 @@ def cited(text: str, page: str) -> str:
         if unknown := [key for key, *_ in parts if key not in bibliography().entries]:
             log.warning(f"{unknown[0]!r} is cited, and refs.bib has no such entry.")
             return found[0]
-        links = [f'<a href="{page}#{key}">{label(key)}</a>{comma}{where}' for key, comma, where in parts]
+        links = [f'<a href="{page}#{key}">{labels()[key]}</a>{comma}{where}' for key, comma, where in parts]
         return f"[{'; '.join(links)}]"
 
     return CITATION.sub(link, text)
@@ -64,13 +67,10 @@ def cited(text: str, page: str) -> str:
 
 def on_files(files: Files, config: Any) -> Files:
     """Add the page of references."""
-    entries = sorted(
-        bibliography().entries.values(),
-        key=lambda entry: (names(entry).casefold(), entry.fields["year"]),
-    )
+    entries = [bibliography().entries[key] for key in labels()]
     style = find_plugin("pybtex.style.formatting", "unsrt")()
     lines = [
-        f'<p class="reference" id="{each.key}"><b>{label(each.key)}.</b> {each.text.render(Backend())}</p>'
+        f'<p class="reference" id="{each.key}"><b>{labels()[each.key]}.</b> {each.text.render(Backend())}</p>'
         for each in style.format_entries(entries)
     ]
     files.append(File.generated(config, PAGE, content="# References\n\n" + "\n\n".join(lines) + "\n"))
