@@ -29,7 +29,7 @@ def shown(text: str, linked: Any) -> str:
         text: The docstring, without the indentation of its source.
         linked: The path of what a name in the docstring stands for.
     """
-    text = EQUATION.sub(lambda m: f'{m[1]}<div class="equation">{equation(m[2])}</div>', text)
+    text = EQUATION.sub(lambda m: f'{m[1]}<div class="equation" data-search-exclude>{equation(m[2])}</div>', text)
     text = EXAMPLE.sub(lambda m: f"{m[1]}```pycon\n{m[0]}\n{m[1]}```", text)
     text = STAR.sub(lambda m: m[1] or r"\*", text)
     link = '<autoref identifier="{}" optional><code>{}</code></autoref>'

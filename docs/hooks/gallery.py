@@ -25,12 +25,13 @@ FIRST: dict[str, tuple[str, bytes]] = {}
 
 
 def described(html: str, script: str) -> str:
-    """A page whose pictures have the titles of their cells as alternative text."""
+    """A page whose pictures have the titles of their cells as text; the search leaves its code out."""
     titles = iter(CELL.findall(script))
 
     def cell(found: re.Match[str]) -> str:
         tag = f'<img alt="{escape(next(titles).strip())}" src="data:image/png;base64,{{}}">'
-        return PICTURE.sub(lambda picture: tag.format(picture["data"]), found[0])
+        html = PICTURE.sub(lambda picture: tag.format(picture["data"]), found[0])
+        return html.replace("<div ", "<div data-search-exclude ", 1)
 
     return CODE.sub(cell, html)
 
