@@ -32,7 +32,7 @@ plain = network()
 osc.train(osc.methods.MAP(plain, likelihood), (x, x), **options)
 
 online = osc.methods.OnlineLaplace.published(network(), likelihood)
-osc.train(online, (x, x), **options)
+_ = osc.train(online, (x, x), **options)
 
 # %% [markdown]
 # `OnlineLaplace` samples new weights in every step, from a Gaussian whose precision follows
