@@ -117,7 +117,7 @@ BAD = {
     "a missing picture": '<img alt="A curve" src="nowhere.png">',
     "a picture without text": '<img src="curve.png">',
     "a script from elsewhere": '<script src="https://example.org/a.js"></script>',
-    "a dumped value": '<div class="jp-OutputArea-child jp-OutputArea-executeResult"><pre>[&lt;matplotlib.lines.Line2D&gt;]</pre></div>',
+    "a dumped value": '<div class="jp-OutputArea-child jp-OutputArea-executeResult"><pre>[None, None]</pre></div>',
 }
 
 
