@@ -24,15 +24,20 @@ NAME = re.compile(r"\bosc((?:\.\w+)+)")
 DRAWS = re.compile(r"^(plots\.\w+\(|figure, |plt\.)", re.MULTILINE)
 
 
+def module(path: Path) -> ModuleType:
+    """A module of docs/, which is no package."""
+    place = importlib.util.spec_from_file_location(f"docs_{path.stem}", path)
+    assert place is not None
+    assert place.loader is not None
+    found = importlib.util.module_from_spec(place)
+    place.loader.exec_module(found)
+    return found
+
+
 def hook(name: str) -> ModuleType:
     """A module of docs/hooks, without which the site cannot be built."""
     pytest.importorskip("mkdocs", reason="the extra docs is not installed: make docs installs it")
-    place = importlib.util.spec_from_file_location(f"hooks_{name}", DOCS / "hooks" / f"{name}.py")
-    assert place is not None
-    assert place.loader is not None
-    module = importlib.util.module_from_spec(place)
-    place.loader.exec_module(module)
-    return module
+    return module(DOCS / "hooks" / f"{name}.py")
 
 
 def known(name: str) -> bool:
@@ -66,10 +71,10 @@ def docstrings() -> Iterator[str]:
 
 
 def test_every_equation_becomes_mathml() -> None:
-    module = hook("docstrings")
-    equations = [found[2] for text in docstrings() for found in module.EQUATION.finditer(text)]
+    docs = hook("docstrings")
+    equations = [found[2] for text in docstrings() for found in docs.EQUATION.finditer(text)]
     assert len(equations) > 100
-    assert not [tex for tex in equations if "\\" in module.equation(tex)]  # a command that is not known
+    assert not [tex for tex in equations if "\\" in docs.equation(tex)]  # a command that is not known
 
 
 def test_a_docstring_becomes_markdown() -> None:
@@ -82,21 +87,21 @@ def test_a_docstring_becomes_markdown() -> None:
 
 
 def test_citations_become_links() -> None:
-    module = hook("references")
-    found = module.cited("See [mackay1992; immer2021] and [kingma2014, eqs 6, 7], not [1, 2].", "references.html")
+    docs = hook("references")
+    found = docs.cited("See [mackay1992; immer2021] and [kingma2014, eqs 6, 7], not [1, 2].", "references.html")
     assert '<a href="references.html#mackay1992">MacKay 1992a</a>; <a ' in found
     assert "Immer et al. 2021a</a>]" in found
     assert "Kingma and Welling 2014</a>, eqs 6, 7], not [1, 2]." in found
 
 
 def test_every_citation_has_a_reference() -> None:
-    module = hook("references")
+    docs = hook("references")
     texts = [*docstrings(), *(page.read_text(encoding="utf-8") for page in PAGES)]
     cited = {
-        key for text in texts for found in module.CITATION.findall(text) for key in re.findall(r"[a-z]+\d{4}\w*", found)
+        key for text in texts for found in docs.CITATION.findall(text) for key in re.findall(r"[a-z]+\d{4}\w*", found)
     }
     assert "mackay1992" in cited
-    assert not cited - set(module.bibliography().entries)
+    assert not cited - set(docs.bibliography().entries)
 
 
 @pytest.mark.parametrize("page", sorted((DOCS / "gallery").glob("*.py")), ids=lambda page: page.stem)
@@ -138,3 +143,10 @@ def test_the_site_is_in_order(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr[-3000:]
     assert not list(complaints(tmp_path))
     assert (tmp_path / "search" / "search_index.js").is_file()  # the search works without a server
+
+
+@pytest.mark.slow
+def test_the_figure_of_the_front_page_is_drawn() -> None:
+    front = module(DOCS / "front.py")
+    assert len(front.figure().axes) == 4
+    assert front.PLACE.is_file()
