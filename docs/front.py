@@ -31,10 +31,10 @@ def curve(alone, after, random: torch.Generator) -> None:
     q = osc.laplace(trained(model, likelihood, x, y), likelihood, (x, y), structure="full")
     grid = torch.linspace(-5, 4, 200)[:, None]
     p = osc.predict(q, grid)
-    bands = plots.Band(grid[:, 0], p.mean[:, 0], p.stddev[:, 0])
+    bands = plots.Band(*(values.squeeze(1).numpy() for values in (grid, p.mean, p.stddev)))
     alone.plot(grid, model(grid).detach(), color=style.BLUE, linewidth=1.8)
     alone.plot(x, y, ".", color=style.INK, markersize=4)
-    plots.band(after, bands, style.BLUE, (x[:, 0], y[:, 0]))
+    plots.band(after, bands, style.BLUE, (x.squeeze(1).numpy(), y.squeeze(1).numpy()))
     for ax, name in ((alone, ALONE), (after, WITH)):
         style.label(ax, name, "x")
         ax.set(xlim=(-5, 4), ylim=(-3.5, 3.5))
