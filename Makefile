@@ -21,7 +21,7 @@ demo: $(VENV)/.dev ## train, fit, tune and compare on real digits; leaves a run 
 test: $(VENV)/.dev ## every module, in at most 5 minutes
 	@$(PYTEST) -m "not slow and not release"
 
-check: test ## what CI runs: the tests, format, lint, types, demo, then doctests and slow tests
+check: test $(VENV)/.docs ## what CI runs: the tests, format, lint, types, demo, then doctests and slow tests
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
@@ -38,6 +38,7 @@ bench: $(VENV)/.bench ## ratios beside the public peers
 
 docs: $(VENV)/.docs ## build the documentation into site/; runs every page of the gallery, a few minutes
 	@NO_MKDOCS_2_WARNING=1 PYTHONWARNINGS=ignore:IProgress $(BIN)/mkdocs build --strict --quiet
+	@$(BIN)/python -m tests.pages site
 	@echo "site/index.html"
 
 clean: ## remove the virtual environment, caches and built files

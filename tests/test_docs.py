@@ -7,6 +7,8 @@ import pytest
 from tests.test_readme import python_blocks, run_blocks
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
+#: Pages that train for longer.
+SLOW = ("reconstruction", "quick_images")
 PAGES = sorted(page for page in DOCS.glob("*.md") if python_blocks(page.read_text(encoding="utf-8")))
 
 
@@ -16,7 +18,7 @@ def test_the_guide_to_extensions_is_among_the_pages() -> None:
 
 @pytest.mark.parametrize(
     "page",
-    [pytest.param(page, marks=[pytest.mark.slow] * (page.stem == "reconstruction")) for page in PAGES],
+    [pytest.param(page, marks=[pytest.mark.slow] * (page.stem in SLOW)) for page in PAGES],
     ids=lambda page: page.name,
 )
 def test_the_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -63,7 +63,7 @@ q = fit(x, y)
 # each given the labels that are already on the list. `"reduction"` asks what a label says
 # about the rest of the pool.
 
-# %%
+# %% The ten inputs that each of four scores would have labelled, on a map of class probability
 ends = torch.linspace(-6, 6, 61)
 grid = torch.cartesian_prod(ends, ends)
 probability = osc.predict(q, grid).probs[:, 1].reshape(61, 61).T

@@ -69,7 +69,7 @@ net = net.eval()
 # The same posterior, with prior precision and noise scale tuned at the network's own weights
 # θ̃, and at the mode θ* of the linear model around them:
 
-# %%
+# %% Bands of the predictive at the network's weights and at the mode of the linear model
 likelihood = osc.likelihoods.Gaussian(0.25)
 
 

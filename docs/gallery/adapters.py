@@ -96,7 +96,7 @@ for prompt in ("Simple is bett", "The night trai"):
 # The mutual information of a character and the adapters: what this character would tell about
 # them. It is small where all adapters that explain the poem agree.
 
-# %%
+# %% Four sentences, each letter shaded by the information it has about the adapters
 sentences = {
     "a line of the poem": "Simple is better than complex.",
     "its words in other order": "Complex is better than simple.",

@@ -44,7 +44,7 @@ methods = {
 # AUROC is the probability that an out-of-distribution image has a higher score than a test
 # image. The mean pixel is a baseline that needs no network.
 
-# %%
+# %% ROC curves of four methods on digits against shifted images, by score
 shifted = osc.data.out_of_distribution(digits)
 rates, areas = {name: {} for name in shifted}, {name: {} for name in shifted}
 for method, r in methods.items():
@@ -66,7 +66,7 @@ plots.roc_curves(rates, areas)
 # observed half is restored, and the steps are repeated. Errors are over the hidden pixels. A
 # classifier trained on whole digits labels the imputed images.
 
-# %%
+# %% Upper halves of eight digits, filled in by three draws and on average
 classifier = osc.networks.build("cnn", (1, 8, 8), 10)
 categorical = osc.likelihoods.Categorical()
 sees = osc.train(
@@ -96,7 +96,7 @@ plots.imputations(
 # Nearest neighbours among the codes, with the same labelled images for all methods. To
 # classify your own images, use `osc.tasks.neighbour_probabilities`.
 
-# %%
+# %% Accuracy against the number of labels, for each method
 few = osc.tasks.semi_supervised(
     methods, x, labels, (test[:300], truth[:300]), labels=(1, 2, 5, 10), repeats=10, samples=10
 )

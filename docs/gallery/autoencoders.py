@@ -32,7 +32,7 @@ plain = network()
 osc.train(osc.methods.MAP(plain, likelihood), (x, x), **options)
 
 online = osc.methods.OnlineLaplace.published(network(), likelihood)
-osc.train(online, (x, x), **options)
+_ = osc.train(online, (x, x), **options)
 
 # %% [markdown]
 # `OnlineLaplace` samples new weights in every step, from a Gaussian whose precision follows
@@ -57,7 +57,7 @@ for name, r in {"post-hoc": post_hoc, "online": trained}.items():
 #
 # `encode` and `reconstruct` sample networks, and return the components of the variance.
 
-# %%
+# %% Digits and rotated digits beside their reconstructions and their uncertainty
 code, image = trained.encode(test, samples=50), trained.reconstruct(test, samples=50)
 print("codes", tuple(code.mean.shape), "with standard deviations", tuple(code.variance.shape))
 parts = {"weights": image.weight_variance, "noise": image.noise_variance}
@@ -82,7 +82,7 @@ plots.reconstructions(
 # deviation of sampled networks for the image at each code: small near the codes of digits,
 # larger elsewhere.
 
-# %%
+# %% The plane of codes, shaded by the decoder's uncertainty, with the codes of test digits
 maps = {
     name: LatentMap.of(r, test, samples=30)
     for name, r in {"post-hoc": post_hoc, "online": trained}.items()
@@ -94,7 +94,7 @@ plots.latent_map(maps, digits.test[1].numpy(), digits.classes)
 #
 # `generate` samples a code from a Gaussian fitted to the codes of the data, and a network.
 
-# %%
+# %% Eight digits above eight images generated from sampled codes and networks
 rows = {"data": test[:8].numpy(), "drawn": trained.generate(8).numpy()}
 plots.image_grid(rows, "Digits, and images generated from sampled codes and networks")
 

@@ -14,7 +14,7 @@
 # The handwritten digits of scikit-learn (8 × 8 pixels), with the pixels in another order in
 # each task. One network learns all of them, and never sees the data of a task again.
 
-# %%
+# %% Ten digits in each of three tasks, with pixels in three orders
 import textwrap
 from pathlib import Path
 
@@ -68,7 +68,7 @@ for name, options in ways.items():
         print("   " + "".join(f"{float(value):6.1f}" for value in row))
     print(f"   change of earlier tasks: {100 * record.backward_transfer:+.1f} points")
 
-# %%
+# %% Accuracy over the tasks learned so far, with and without the earlier posterior
 figure, ((ax,),) = plots.panels(1, 1, 6.0, 3.6)
 after = range(1, len(tasks) + 1)
 plots.lines(ax, {n: (after, 100 * r.average) for n, r in found.items()}, markers="os^")

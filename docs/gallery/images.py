@@ -46,7 +46,7 @@ for name, record in records.items():
     scores = "   ".join(f"{row[score]:.3f}" for score in ("accuracy", "nll", "brier", "ece"))
     print(f"{name:16}    {scores}")
 
-# %%
+# %% Reliability diagrams: accuracy against confidence for three predictives
 plots.reliability_diagram(records)
 
 # %% [markdown]
@@ -70,7 +70,7 @@ print(f"{'AUROC':16} " + "   ".join(f"{kind:>15}" for kind in outside))
 for name, scores in auroc.items():
     print(f"{name:16} " + "   ".join(f"{score:15.3f}" for score in scores.values()))
 
-# %%
+# %% Histograms of entropy for known and unknown images, by method
 plots.entropy_histograms(
     {name: r.inside["entropy"].numpy() for name, r in found.items()},
     {
@@ -84,7 +84,7 @@ plots.entropy_histograms(
 # %% [markdown]
 # ## The least certain images
 
-# %%
+# %% The six most uncertain test images by the network alone and by the posterior
 plots.most_uncertain(
     data.test[0].numpy(),
     data.test[1].numpy(),

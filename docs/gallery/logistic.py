@@ -93,7 +93,7 @@ for name, found, ours in (
         f"{name}    exact {found[0]:.2f}, {found[1]:.2f}   Laplace {ours[0]:.2f}, {ours[1]:.2f}"
     )
 
-# %%
+# %% Contours of the exact posterior of two weights beside those of its Laplace approximation
 figure, axes = plt.subplots(
     1, 2, figsize=(9, 3.6), sharex=True, sharey=True, layout="constrained"
 )
@@ -124,7 +124,7 @@ plt.show()
 # alone, `link="probit"` (σ(m / √(1 + πv/8)), with m and v the mean and variance of wᵀx), and
 # the sum over the grid.
 
-# %%
+# %% Probability of a class by the mode, by Laplace's method and by quadrature
 line = torch.linspace(-8, 8, 65)
 plane = torch.stack(torch.meshgrid(line, line, indexing="xy"), -1).reshape(-1, 2)
 

@@ -52,7 +52,7 @@ def without():
 
 posteriors = {"without regularisation": without(), "with the evidence": with_evidence(6)}
 
-# %%
+# %% Fitted curves with error bands, without regularisation and with the evidence
 between = (grid.abs() <= 1).squeeze()
 bands = {}
 for name, q in posteriors.items():
@@ -86,7 +86,7 @@ print(f"noise by β = (N − γ)/SSE: scale {((len(x) - total) / sse) ** -0.5:.3
 #
 # γ and the log evidence for networks of increasing width, trained in the same way:
 
-# %%
+# %% Effective parameters and log evidence against the number of hidden units
 widths, found = (1, 2, 3, 6, 12, 25), {}
 for width in widths:
     q = with_evidence(width)

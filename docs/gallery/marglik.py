@@ -53,7 +53,7 @@ print("precision of".ljust(24) + "".join(f"from {start:<11g}" for start in runs)
 for name in tensors:
     print(name.ljust(24) + "".join(f"{run.history[-1][name]:<16.3g}" for run in runs.values()))
 
-# %%
+# %% Precisions and log evidence by epoch, from three starts that meet
 figure, axes = plt.subplots(1, 2, figsize=(9, 3.3), layout="constrained")
 colours = {name: f"C{number}" for number, name in enumerate(tensors)}
 for run, style in zip(runs.values(), ("-", "--", ":"), strict=True):

@@ -50,7 +50,7 @@ for point, value, best in zip(found.points, found.values, found.best, strict=Tru
 # that the loop hands to the model: it compresses values far from the median, so that a few
 # bad ones do not set the scale.
 
-# %%
+# %% The surrogate and its log expected improvement after few, more and most evaluations
 grid = torch.linspace(0, 1, 201, dtype=torch.double).unsqueeze(1)
 shown = (0, 2, len(steps) - 1)
 figure, axes = plots.panels(2, len(shown), 4.0, 2.6, sharex=True)

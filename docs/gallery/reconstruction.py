@@ -32,7 +32,7 @@ print(rays, "noise", round(sigma, 3))
 # seconds. The first row is filtered back-projection with one error bar for all pixels, its
 # root mean squared error; the second row is the linearised network.
 
-# %%
+# %% A head, its reconstructions, their errors and their error bars
 prior = DeepImagePrior(SkipUNet(width=12), steps=500, learning_rate=3e-3)
 found = reconstruct(rays, data, sigma, prior=prior)
 classical = filtered_back_projection(rays, data)
@@ -62,7 +62,7 @@ print("within 95 % intervals:", round(float((error < 1.96 * stddev).double().mea
 # The posterior is over whole images. The data determine the features that all samples share;
 # the features that vary between samples are undetermined.
 
-# %%
+# %% The reconstruction beside five other images that fit the data
 draws = torch.cat([found.mean[None], found.posterior.sample((5,))])
 names = ["reconstruction", *[f"draw {n}" for n in range(1, 6)]]
 plots.image_grid(

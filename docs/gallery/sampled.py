@@ -59,7 +59,7 @@ print(
 #
 # Functions drawn from the same posterior both ways:
 
-# %%
+# %% Thirty functions of one posterior, linearised and sampled: the sampled ones leave the data
 grid = torch.linspace(-4, 4, 161)[:, None]
 mode = osc.predict(q, grid).mean.squeeze()
 low, high = y.min() - 0.5 * (y.max() - y.min()), y.max() + 0.5 * (y.max() - y.min())

@@ -49,7 +49,7 @@ for name, images in {"clean": clean, "with a patch of noise": x}.items():
 # aleatoric part add up to those of the entropy, and each sums to the change of its quantity
 # from the black image, up to `gap`.
 
-# %%
+# %% Digits with a corrupted patch, and the pixels that raise their uncertainty
 found = {
     name: osc.tasks.sensitivity(q, x, of, steps=16)
     for name, of in {
@@ -84,7 +84,7 @@ print(
 # Diabetes progression from ten measurements: the variance of the function for the test
 # patients with the widest error bars. The baseline, 0, is the average patient.
 
-# %%
+# %% Parts of the variance of ten patients by column, one dot a patient
 table = osc.data.load("diabetes", validation_size=0)
 x_train, y_train = (part.double() for part in table.train)
 torch.manual_seed(0)

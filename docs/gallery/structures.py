@@ -45,7 +45,7 @@ tuned = {name: osc.maximise_evidence(q, noise=False) for name, q in same_prior.i
 #
 # With the prior of the full posterior for all three:
 
-# %%
+# %% Bands of full, Kronecker and diagonal posteriors with one prior, across a gap in the data
 grid = torch.linspace(-2.3, 2.3, 200)[:, None]  # standardised inputs
 gap = [
     tuple(
@@ -69,7 +69,7 @@ plots.regression_bands(bands(same_prior), x.squeeze().numpy(), y.squeeze().numpy
 # %% [markdown]
 # With prior precisions tuned by the evidence of each structure:
 
-# %%
+# %% The same bands with priors by the evidence
 plots.regression_bands(bands(tuned), x.squeeze().numpy(), y.squeeze().numpy(), gap)
 
 # %% [markdown]
@@ -94,7 +94,7 @@ for prior, posteriors in (("of the full", same_prior), ("its own", tuned)):
 #
 # The correlations of the weights; rows and columns are ordered by layer.
 
-# %%
+# %% Correlations of the weights under each posterior, as matrices
 correlations = {}
 for name, q in same_prior.items():
     precision = q.structure.dense() + q.prior.vector(q.network.space).diag()

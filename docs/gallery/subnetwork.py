@@ -105,7 +105,7 @@ for name, q in posteriors.items():
     row = f"{apart:10.3f}   {share:13.2f}   {sd[at_data].mean():10.3f}"
     print(f"{name:17} {size:8}   {row}")
 
-# %%
+# %% Bands of a full posterior, of two subnetworks and of a diagonal one, across two gaps
 bands = {}
 for name in ("full", "function_space", "random", "diagonal"):
     q = posteriors[name]

@@ -47,7 +47,7 @@ print(f"bound of the last epoch: {done.history[-1]['bound']:.1f} nats per image"
 # The codes are at the centres of cells of equal prior probability, so every image shown is
 # generated equally often.
 
-# %%
+# %% Images decoded from a grid of two-dimensional codes
 plots.manifold({"": manifold(done.posterior, 12).numpy()}, "Images of a two-dimensional code")
 
 # %% [markdown]

@@ -64,7 +64,7 @@ class FittedImage:
 class DeepImagePrior:
     r"""Fit an untrained network to one measurement, with a total-variation penalty. [ulyanov2018; baguer2020]
 
-    .. math:: \hat\theta = \arg\min_\theta \frac{1}{2\sigma^2} \lVert y - A f_\theta(z) \rVert^2
+    .. math:: \hat\theta = \operatorname{argmin}_\theta \frac{1}{2\sigma^2} \lVert y - A f_\theta(z) \rVert^2
               + \lambda\, \mathrm{TV}(f_\theta(z))
 
     by Adam with a learning rate that falls as a cosine, or is constant if a stopping rule ends the training. z is a

@@ -128,7 +128,7 @@ def reconstruct(
         noise: σ, in the units of the data; None to estimate it.
         prior: Training settings of the deep image prior.
         error_bars: Settings of the linearised model.
-        scale: The largest value of the image; :func:`~osculate.inverse.classical.brightness` guesses one from rays.
+        scale: The largest value of the image; :func:`~osculate.inverse.brightness` guesses one from rays.
         seed: Seed of initial weights and draws.
         progress: Show progress bars.
 

@@ -103,7 +103,7 @@ def laplace(
             the evidence), a number (a fixed precision for all), an object of ``osc.priors``, used as it is, or an
             earlier posterior of the same parameters and structure, whose data then count too.
         subset: "all" (every parameter that requires gradients), "last_layer", "lora" (the trainable parameters of
-            adapters, by PEFT's names), a list of parameter and module names or patterns such as "*lora_A*" (which
+            adapters, by PEFT's names), a list of parameter and module names or patterns such as ``"*lora_A*"`` (which
             includes frozen parameters), or ``osc.Subnetwork(fraction)`` of single parameters. Frozen parameters outside
             it are not copied: the posterior refers to those of the model, and refuses to work after they were changed.
         output: The part of what the model returns that is f, where it returns several: an index into a tuple, or the

@@ -18,7 +18,7 @@ from osculate.randomness import seeded
 class RandomizedPriors(DeepEnsemble):
     r"""M members f_m = g_m + β p_m, where p_m is an untrained network with random weights. [osband2018]
 
-    .. math:: \theta_m = \arg\max_\theta \; \log p(D \mid g_\theta + \beta p_m) + \log p(\theta)
+    .. math:: \theta_m = \operatorname{argmax}_\theta \; \log p(D \mid g_\theta + \beta p_m) + \log p(\theta)
 
     The members of a plain ensemble may agree far from the data. Here g_m learns to cancel p_m at the data only, and
     elsewhere the spread of the p_m remains as the prior over functions. p(θ) regularises g_m towards zero, as in the

@@ -61,10 +61,10 @@ Diagonals: TypeAlias = Callable[[], tuple[Float[Tensor, " P"], Float[Tensor, " P
 class Subnetwork:
     r"""A share of the parameters, those with the highest scores, for a posterior with all their correlations.
 
-    .. math:: \text{function\_space: } \frac{\sum_n \sum_c J_{ncp}^2}{g_p + \delta}, \qquad
+    .. math:: \text{function space: } \frac{\sum_n \sum_c J_{ncp}^2}{g_p + \delta}, \qquad
               \text{swag: } \frac1K \sum_k (\theta_{kp} - \bar\theta_p)^2, \qquad
               \text{magnitude: } |\theta_p|, \qquad
-              \text{diag\_variance: } \frac{1}{g_p + \delta}
+              \text{diagonal variance: } \frac{1}{g_p + \delta}
 
     with g the diagonal of G. All other parameters are taken as known. [daxberger2021b]
 

@@ -28,7 +28,7 @@ TOLERANCE = 1e-10
 class TemperatureScaling(FullBatch):
     r"""p(y|x) = p(y | f(x)/T), with the temperature T that minimises the NLL of held-out data. [guo2017]
 
-    .. math:: \hat T = \arg\min_T \; - \sum_n \log p(y_n \mid f(x_n)/T), \qquad
+    .. math:: \hat T = \operatorname{argmin}_T \; - \sum_n \log p(y_n \mid f(x_n)/T), \qquad
               \sum_n s_n(T)^\top f(x_n) = 0, \quad s_n = \nabla_f \log p(y_n \mid f(x_n)/T)
 
     The NLL is convex in 1/T, so that its slope has one root, which is bracketed between T = 0.01 and 100 and found to
