@@ -187,7 +187,7 @@ def _opened(options: FitOptions, data: DataOptions) -> tuple[nn.Module, Card, Da
             f"{', '.join(MODELS)}, or package.module:factory."
         )
     chosen = data if card is None else data.over(card.data_options())
-    dataset = chosen.load()
+    dataset = chosen.load(None if card is None else card.schema)
     if card is not None:
         _require_fitting(dataset, card)
         card = replace(card, data=card_of(dataset, chosen, card.model, {}, None).data)

@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 import torch
 
 from osculate import data as datasets
-from osculate.data import Dataset, from_arrays, load
+from osculate.data import Dataset, Schema, load, read
+from osculate.data.own.opening import ACCEPTED
 
 T = TypeVar("T")
 
@@ -28,38 +29,59 @@ def naming(**known: Iterable[str]) -> Callable[[type[T]], type[T]]:
     return filled
 
 
-def own_arrays(path: str | Path, option: str, content: str) -> Path:
-    """The path of an .npz file.
+def is_own(data: str) -> bool:
+    """True for a path, and not the name of a data set."""
+    return data not in datasets.REGISTRY and (Path(data).exists() or bool(Path(data).suffix) or "/" in data)
 
-    Args:
-        path: The path as it was typed.
-        option: Name of its option.
-        content: Arrays that it holds.
+
+def own_data(path: str | Path, option: str) -> str:
+    """The path of the user's own data as it was typed, which may be a file or a folder.
 
     Raises:
-        FileNotFoundError: there is no such file.
+        FileNotFoundError: there is neither.
     """
-    if not Path(path).is_file():
+    if "://" not in str(path) and not Path(path).exists():
         raise FileNotFoundError(
-            f"there is no file {str(path)!r} relative to {str(Path.cwd())!r}: name it with {option}; it holds "
-            f"{content}, written with numpy.savez."
+            f"there is no file {str(path)!r} relative to {str(Path.cwd())!r}: name one with {option}; accepted are "
+            f"{ACCEPTED}."
         )
-    return Path(path)
+    return str(path)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SchemaOptions:
+    """What the columns or arrays of the user's own data are, where it is not inferred; see :class:`DataOptions`."""
+
+    target: str | None = None
+    target_task: str | None = None
+    columns: dict[str, str] | None = None
+    groups: str | None = None
+    split_column: str | None = None
+    image_size: int | None = None
+    channel_axis: str | None = None
 
 
 @dataclass(frozen=True)
-class DataOptions:
+class DataOptions(SchemaOptions):
     """The data.
 
     Args:
-        data: Name of a data set (digits, diabetes, fashion_mnist, …) or an .npz file with X and y; autoencoders need X
-            only.
+        data: Your own file or folder, a table (.csv, .tsv, .parquet), arrays (.npz with X and y, .npy) or images (one
+            folder for each class, or without labels); or the name of a data set (digits, diabetes, fashion_mnist, …).
         data_folder: Folder of the named data set; by default $OSCULATE_DATA, then the cache, then a download.
         train_size: Number of training rows; by default all.
         validation_size: Number of rows held out of the training data; by default a tenth, at most 2000.
         split: Number of the split, for sets with several.
         splits: Family of splits: standard, gap or random.
         split_seed: Seed of the choice of held-out rows, separate from the seed of the training.
+        target: Column or array of your data to predict; none for a table without targets. By default y, or the folders.
+        target_task: Classification or regression, where whole numbers may be either.
+        columns: Kinds of columns that are inferred otherwise, number, category, date or exclude, as in --columns.month
+            category.
+        groups: Column or array of the groups, such as patients, each of which is in one part only.
+        split_column: Column or array that says train, validation or test for each row.
+        image_size: Height and width in pixels to which images of a folder are cropped and scaled.
+        channel_axis: Place of the channels, first or last, where the shape of images does not show it.
     """
 
     data: str | None = None
@@ -76,24 +98,35 @@ class DataOptions:
             return self
         return replace(other, **{name: value for name, value in vars(self).items() if value is not None})
 
-    def load(self) -> Dataset:
+    def load(self, schema: Schema | None = None) -> Dataset:
         """Read the data set.
+
+        Args:
+            schema: The schema of the training data, for own data that a trained network gets.
 
         Raises:
             ValueError: no data set is named, or its name is unknown.
             FileNotFoundError: its files are not found.
         """
         if self.data is None:
-            raise ValueError(
-                f"name the data with --data: an .npz file with X and y, or one of {', '.join(datasets.REGISTRY)}."
-            )
+            raise ValueError(f"name the data with --data: {ACCEPTED}, or one of {', '.join(datasets.REGISTRY)}.")
         sizes: dict[str, Any] = {
             "train_size": self.train_size,
             "validation_size": self.validation_size,
             "seed": self.split_seed or 0,
         }
-        if self.data.endswith(".npz"):
-            return from_arrays(own_arrays(self.data, "--data", "arrays X and y"), **sizes)
+        if is_own(self.data):
+            path = own_data(self.data, "--data")
+            if schema is not None:
+                return read(path, schema=schema, **sizes)
+            options = {name: getattr(self, name) for name in SchemaOptions.__dataclass_fields__}
+            return read(path, task=options.pop("target_task"), **options, **sizes)
+        for name in SchemaOptions.__dataclass_fields__:
+            if getattr(self, name) is not None:
+                raise ValueError(
+                    f"--{name.replace('_', '-')} is for your own files, and {self.data!r} is a named data set: leave "
+                    "it out."
+                )
         return load(
             self.data, folder=self.data_folder, split=self.split or 0, splits=self.splits or "standard", **sizes
         )

@@ -1,12 +1,9 @@
 """Predict with a posterior, and write means, probabilities and their uncertainties to a file.
 
-Inputs are --inputs file.npz (X), or the test part of --data. --output names the file (predictions.npz or .csv); a name
-without an extension writes both.
+Inputs are --inputs (a table, arrays or images as in the training), or the test part of --data. --output names the file
+(.csv, .tsv, .parquet or .npz); by default a table has predictions in its own format, and other inputs in .npz and .csv.
 """
 
-import csv
-import io
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,10 +15,10 @@ from torch.distributions import Categorical
 
 from osculate.autoencoders import Autoencoder
 from osculate.cli.checkpoint import MODEL, Card, read_model
-from osculate.cli.folder import POSTERIOR, write_text
-from osculate.cli.options import DataOptions, RunOptions, naming, own_arrays, pick_device
-from osculate.data import read_arrays
-from osculate.files import written_aside
+from osculate.cli.folder import POSTERIOR
+from osculate.cli.options import DataOptions, RunOptions, naming, own_data, pick_device
+from osculate.data.own.content import Labels
+from osculate.data.own.writing import WRITERS, write_predictions
 from osculate.posteriors import Dropout, Ensemble, Gaussian, Mixture, Point
 from osculate.posteriors.linearised import has_many_columns
 from osculate.predictive import functional_variance, link as links, predict, sample_functions
@@ -31,8 +28,8 @@ from osculate.progress import track
 from osculate.serialization import load
 from osculate.tensorfiles import fill
 
-#: Suffixes of files of predictions.
-FORMATS = (".npz", ".csv")
+#: Endings of the files of predictions by default, and those that are tables.
+FORMATS, TABLES = (".npz", ".csv"), (".csv", ".tsv", ".parquet")
 #: Batch size.
 ROWS = 500
 
@@ -108,7 +105,8 @@ class InputOptions:
     """The inputs to predict for.
 
     Args:
-        inputs: An .npz file with X, in the units of the training data; by default the test part of the data.
+        inputs: A table, arrays or a folder of images with the columns or shapes of the training data and in their
+            units, without targets; by default the test part of the data.
     """
 
     inputs: Path | None = None
@@ -120,23 +118,25 @@ PARTS = (PosteriorOptions, InputOptions, DataOptions, RunOptions)
 def run(options: PosteriorOptions, inputs: InputOptions, data: DataOptions, run_options: RunOptions) -> None:
     """Predict and write."""
     output = run_options.output or options.folder / "predictions"
-    suffixes = (output.suffix,) if output.suffix else FORMATS
+    own = "" if inputs.inputs is None else inputs.inputs.suffix.lower()
+    suffixes = (output.suffix,) if output.suffix else (own,) if own in TABLES else FORMATS
     for suffix in suffixes:
-        if suffix not in FORMATS:
-            raise ValueError(f"predictions are written as {' or '.join(FORMATS)}, not {suffix!r}: rename --output.")
+        if suffix not in WRITERS:
+            raise ValueError(f"predictions are written as {', '.join(WRITERS)}, not {suffix!r}: rename --output.")
     q, card = options.open(run_options.device)
+    schema, labels = card.schema, dict[str, Any]()
     if inputs.inputs is not None:
-        path = own_arrays(inputs.inputs, "--inputs", "the array X")
-        x = card.inputs(read_arrays(path, targets=False)[0], path)
+        content = schema.open(own_data(inputs.inputs, "--inputs"), targets=False)
+        x, labels = schema.tensors(content)[0], dict(schema.labels(content))
     else:
-        x = data.over(card.data_options()).load().test[0]
+        x = data.over(card.data_options()).load(schema).test[0]
         if tuple(x.shape[1:]) != card.input_shape:
             raise ValueError(
                 f"the inputs have shape {tuple(x.shape[1:])} each, but the network takes {card.input_shape}."
             )
     columns = predictions(q, x, card, options, run_options.progress)
     for suffix in suffixes:
-        _write(output.with_suffix(suffix), columns, card)
+        _write(output.with_suffix(suffix), columns, labels, card)
         print(f"Saved {len(x)} predictions to {output.with_suffix(suffix)}")
 
 
@@ -201,20 +201,13 @@ def drawn(options: PosteriorOptions, q: Any) -> str:
     return "" if number is None or isinstance(q, Ensemble) else f", {number} networks drawn"
 
 
-def _write(path: Path, columns: Mapping[str, np.ndarray], card: Card) -> None:
-    if path.suffix == ".npz":
-        with written_aside(path) as aside, aside.open("wb") as file:
-            np.savez(file, **columns)  # type: ignore[arg-type]
-        return
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    flat = {name: values.reshape(len(values), -1) for name, values in columns.items()}
-    names = card.classes or ()
-    writer.writerow(
-        name if values.shape[1] == 1 else f"{name}[{names[i] if len(names) == values.shape[1] else i}]"
-        for name, values in flat.items()
-        for i in range(values.shape[1])
-    )
-    for row in zip(*flat.values(), strict=True):
-        writer.writerow(f"{value:.7g}" for part in row for value in part)
-    write_text(path, text.getvalue())
+def _write(path: Path, columns: dict[str, np.ndarray], labels: Labels, card: Card) -> None:
+    """Write predictions; in tables with the identifiers of the rows and names of classes."""
+    names, targets = card.classes, card.schema.targets
+    if path.suffix in TABLES:
+        columns = {**{name: np.array(values, dtype=object) for name, values in labels.items()}, **columns}
+        if names is not None and "prediction" in columns:
+            columns["prediction"] = np.array(names, dtype=object)[columns["prediction"]]
+    elif names is not None:
+        columns = {**columns, "classes": np.array(names)}
+    write_predictions(path, columns, names or (() if targets is None else targets.names))

@@ -1,8 +1,8 @@
-"""Train a network, built-in or your own, on a named data set or your own arrays.
+"""Train a network, built-in or your own, on your own table, arrays or images, or a named data set.
 
 An autoencoder learns to reconstruct its inputs. Writes to --output (by default runs/train): config.yaml,
-model.safetensors, metrics.json, training.csv, last.ckpt (last.safetensors for hmc) to resume, posterior.safetensors if
-the method has a posterior, and figures for an autoencoder.
+model.safetensors, metrics.json, training.csv, schema.json for your own data, last.ckpt (last.safetensors for hmc)
+to resume, posterior.safetensors if the method has a posterior, and figures for an autoencoder.
 """
 
 import time
@@ -18,8 +18,17 @@ from osculate import autoencoders
 from osculate.autoencoders import VAE, Autoencoder
 from osculate.cli.after_training import finished, measured, represented, warn_if_worse, with_noise_of
 from osculate.cli.autoencoder_figures import draw_autoencoder, reconstruction_scores
-from osculate.cli.checkpoint import ALIASES, MODEL, MODELS, Card, build_network, card_of, save_model
-from osculate.cli.folder import POSTERIOR, read_config, run_folder, versions, write_config, write_section
+from osculate.cli.checkpoint import ALIASES, MODEL, MODELS, Card, build_network, card_of, save_model, schema_of
+from osculate.cli.folder import (
+    POSTERIOR,
+    SCHEMA,
+    read_config,
+    run_folder,
+    versions,
+    write_config,
+    write_json,
+    write_section,
+)
 from osculate.cli.methods import (
     LAYERWISE,
     METHODS,
@@ -97,7 +106,7 @@ PARTS = (DataOptions, TrainOptions, MethodOptions, SettingOptions, RunOptions)
 #: Folder of a run by default; the next one is USUAL-2.
 USUAL = Path("runs/train")
 #: Files of a run, and of the commands that follow it.
-WRITTEN = (MODEL, POSTERIOR, "fit.yaml", "evaluation.json", "last.ckpt", "last.safetensors")
+WRITTEN = (MODEL, POSTERIOR, SCHEMA, "fit.yaml", "evaluation.json", "last.ckpt", "last.safetensors")
 #: Names that no option of a method may have.
 TAKEN = {"config", "help", "traceback"}.union(
     field.name for part in PARTS if part is not MethodOptions for field in fields(part)
@@ -121,6 +130,9 @@ def run(
             (folder / name).unlink(missing_ok=True)
     network, card = new_networks(dataset, data, options, options.seed, method)
     labelled, dataset = dataset, card.of(dataset)
+    if (schema := schema_of(dataset)) is not None:
+        write_json(folder / SCHEMA, schema.content())
+        print(f"{dataset!r}, read as:\n{schema}")
     before: dict[str, Any] = {}
     if options.resume:
         before = read_config(folder / "config.yaml")

@@ -6,7 +6,6 @@ which it should be increasingly so.
 ``stream`` reads files that do not fit into memory batch by batch.
 """
 
-from osculate.data.arrays import from_arrays as from_arrays, read_arrays as read_arrays
 from osculate.data.corruptions import CORRUPTIONS as CORRUPTIONS, corrupted as corrupted
 from osculate.data.dataset import Dataset as Dataset, Scaling as Scaling
 from osculate.data.loading import REGISTRY as REGISTRY, load as load

@@ -78,7 +78,7 @@ class ArrayInputs:
     @property
     def scaling(self) -> Scaling | None:
         """The standardisation, or None."""
-        return Scaling(torch.tensor(self.mean).float(), torch.tensor(self.scale).float()) if self.mean else None
+        return Scaling(torch.tensor(self.mean), torch.tensor(self.scale)) if self.mean else None
 
     def tensor(self, content: Content) -> Float[Tensor, "N *F"]:
         """The inputs of a network; bytes are divided by 255.
@@ -105,7 +105,8 @@ class ArrayInputs:
             )
         if not self.mean or x.dtype == torch.uint8:
             return as_inputs(x)
-        return Scaling(torch.tensor(self.mean).double(), torch.tensor(self.scale).double()).apply(x.double()).float()
+        mean, scale = (torch.tensor(each, dtype=torch.float64) for each in (self.mean, self.scale))
+        return Scaling(mean, scale).apply(x.double()).float()
 
     def labels(self, content: Content) -> Labels:
         """The names of the rows, for tables of predictions."""

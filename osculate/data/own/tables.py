@@ -31,10 +31,11 @@ def read_delimited(path: Path) -> Any:
     _require_room(path)
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            first = file.readline()
-            separator = "\t" if path.suffix == ".tsv" else _separator(first)
-            header = next(csv.reader([first], delimiter=separator), [])
-        _require_header(path, header)
+            separator = "\t" if path.suffix == ".tsv" else _separator(file.readline())
+            file.seek(0)
+            rows = csv.reader(file, delimiter=separator)
+            header, first = next(rows, []), next(rows, [])
+        _require_header(path, header, len(first))
         frame = pd.read_csv(path, sep=separator, encoding="utf-8-sig", na_values=MISSING, low_memory=False)
     except UnicodeDecodeError as error:
         raise ValueError(
@@ -47,8 +48,6 @@ def read_delimited(path: Path) -> Any:
             f"{path} cannot be read as a table ({reason}): give each row the cells of the header, and put cells with a "
             "separator in quotes."
         ) from error
-    if not isinstance(frame.index, pd.RangeIndex):
-        raise ValueError(f"the rows of {path} have more cells than its header has names: give each column a name.")
     return frame
 
 
@@ -58,7 +57,7 @@ def _separator(header: str) -> str:
     return max(counts, key=lambda each: counts[each])
 
 
-def _require_header(path: Path, header: list[str]) -> None:
+def _require_header(path: Path, header: list[str], cells: int) -> None:
     if not header:
         raise ValueError(f"{path} is empty: name another file.")
     twice = {name for name in header if header.count(name) > 1}
@@ -67,6 +66,11 @@ def _require_header(path: Path, header: list[str]) -> None:
         raise ValueError(
             f"the first line of {path} holds numbers only ({', '.join(header[:4])}): insert a line with the names of "
             "the columns."
+        )
+    if cells > len(header):
+        raise ValueError(
+            f"the rows of {path} have {cells} cells, more than its header has names, {len(header)}: give each column a "
+            "name."
         )
     if twice:
         raise ValueError(f"{path} has several columns named {listed(sorted(twice))}: rename all but one.")

@@ -75,7 +75,7 @@ class Targets:
             return cls(names)
         if not whole:
             raise ValueError(f"{where} holds {different[different != np.round(different)][0]:g}, which is no class.")
-        return cls(names, _classes_of_numbers(different, len(y), where))
+        return cls(names, _classes_of_numbers(different, len(y), asks, where))
 
     @property
     def task(self) -> str:
@@ -94,7 +94,7 @@ class Targets:
         """The standardisation of real targets; None for classes."""
         if self.classes is not None:
             return None
-        return Scaling(torch.tensor(self.mean).float(), torch.tensor(self.scale).float())
+        return Scaling(torch.tensor(self.mean), torch.tensor(self.scale))
 
     def tensor(self, y: np.ndarray, source: str) -> Tensor:
         """Indices of classes, int64 (N,), or standardised numbers, float32 (N, C).
@@ -108,7 +108,8 @@ class Targets:
                 found = f"words such as {str(y[0])!r}" if y.dtype == object else f"{_columns(y).shape[1]} columns"
                 raise ValueError(f"{where} has {found}, and the training {len(self.mean)} of real numbers: convert it.")
             values = torch.from_numpy(_columns(y).astype(np.float64))
-            return Scaling(torch.tensor(self.mean).double(), torch.tensor(self.scale).double()).apply(values).float()
+            mean, scale = (torch.tensor(each, dtype=torch.float64) for each in (self.mean, self.scale))
+            return Scaling(mean, scale).apply(values).float()
         words = y if y.dtype == object else _words(y.reshape(-1))
         index = {name: number for number, name in enumerate(self.classes)}
         unknown = sorted({str(word) for word in words} - index.keys())
@@ -172,13 +173,13 @@ def _classes_of_words(y: np.ndarray, where: str) -> tuple[str, ...]:
     return tuple(words)
 
 
-def _classes_of_numbers(different: np.ndarray, rows: int, where: str) -> tuple[str, ...]:
-    """Names of classes that are whole numbers: 0, 1, …, where most of these have data, otherwise the given ones."""
+def _classes_of_numbers(different: np.ndarray, rows: int, asks: bool, where: str) -> tuple[str, ...]:
+    """Names of classes that are whole numbers: those of the data; in arrays 0, 1, …, where most of these have data."""
     if different[0] < 0:
         raise ValueError(f"{where} has the class {int(different[0])}: number classes from 0.")
     _require_rows(_words(different), rows, where)
     number = int(different[-1]) + 1
-    return tuple(_words(np.arange(number) if len(different) >= DENSE * number else different))
+    return tuple(_words(np.arange(number) if not asks and len(different) >= DENSE * number else different))
 
 
 def _require_rows(words: Sequence[str], rows: int, where: str) -> None:
