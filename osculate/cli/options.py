@@ -50,7 +50,7 @@ def own_data(path: str | Path, option: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class SchemaOptions:
-    """What the columns or arrays of the user's own data are, where it is not inferred; see :class:`DataOptions`."""
+    """Facts about the user's own data that are not inferred; :class:`DataOptions` describes them."""
 
     target: str | None = None
     target_task: str | None = None
@@ -66,22 +66,22 @@ class DataOptions(SchemaOptions):
     """The data.
 
     Args:
-        data: Your own file or folder, a table (.csv, .tsv, .parquet), arrays (.npz with X and y, .npy) or images (one
-            folder for each class, or without labels); or the name of a data set (digits, diabetes, fashion_mnist, …).
+        data: Your own table (.csv, .tsv, .parquet), arrays (.npz with X and y, .npy) or folder of images, or the name
+            of a data set (digits, diabetes, fashion_mnist, …); after training by default its data.
         data_folder: Folder of the named data set; by default $OSCULATE_DATA, then the cache, then a download.
         train_size: Number of training rows; by default all.
         validation_size: Number of rows held out of the training data; by default a tenth, at most 2000.
         split: Number of the split, for sets with several.
         splits: Family of splits: standard, gap or random.
         split_seed: Seed of the choice of held-out rows, separate from the seed of the training.
-        target: Column or array of your data to predict; none for a table without targets. By default y, or the folders.
-        target_task: Classification or regression, where whole numbers may be either.
-        columns: Kinds of columns that are inferred otherwise, number, category, date or exclude, as in --columns.month
-            category.
-        groups: Column or array of the groups, such as patients, each of which is in one part only.
-        split_column: Column or array that says train, validation or test for each row.
-        image_size: Height and width in pixels to which images of a folder are cropped and scaled.
-        channel_axis: Place of the channels, first or last, where the shape of images does not show it.
+        target: Column or array of your data to predict, or none; by default the array y, or the folders of the images.
+        target_task: Classification or regression; by default inferred, and asked for where both are possible.
+        columns: Kinds of columns, number, category, date or exclude, as in --columns.month category; by default
+            inferred.
+        groups: Column or array of groups, such as patients, each of which is in one part only; by default none.
+        split_column: Column or array that says train, validation or test; by default the rows are split at random.
+        image_size: Height and width in pixels to which images are cropped and scaled; by default they keep theirs.
+        channel_axis: Place of the channels of images, first or last; by default inferred.
     """
 
     data: str | None = None

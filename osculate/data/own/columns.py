@@ -37,12 +37,12 @@ class Column:
 
     Args:
         name: The name.
-        kind: One of :data:`KINDS`.
+        kind: A name from :data:`KINDS`.
         reason: Reason why it is left out, or "".
         categories: Words of a category in the training rows, in order; each has its own 0 or 1.
         missing: True if training rows lack values, so that "missing" has its own 0 or 1.
         fill: The mean over the training rows, in place of missing numbers.
-        scaling: What is subtracted from numbers, and what they are divided by.
+        scaling: Number that is subtracted, and number that is divided by.
     """
 
     name: str

@@ -40,7 +40,7 @@ class Content:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What of a source is wanted, by the names that the user has given.
+    """Parts of a source that are wanted, by the names that the user has given.
 
     Args:
         target: Names of the target columns or of the target array; empty for no targets, None where none was given.

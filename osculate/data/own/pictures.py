@@ -147,7 +147,7 @@ def decoded(pictures: Iterable[Picture], wanted: Wanted, source: str) -> np.ndar
 
 
 def _opened(picture: Picture, read: Callable[[Any], Any]) -> Any:
-    """What a function reads from an image; errors of the decoder name the image."""
+    """The result of a function of an image; errors of the decoder name the image."""
     from PIL import Image
 
     name, source = picture

@@ -100,7 +100,7 @@ class Schema:
         return self.inputs.labels(content)
 
     def __str__(self) -> str:
-        """What was inferred, one line for each column."""
+        """The columns or arrays, one line for each."""
         lines = list(self.inputs.lines())
         if self.targets is not None:
             lines.append((", ".join(self.targets.names), f"target: {self.targets}"))

@@ -25,7 +25,7 @@ WAYS = "task='classification' or task='regression' (--target-task)"
 
 @dataclass(frozen=True)
 class Targets:
-    """What is predicted.
+    """The quantities to predict.
 
     Args:
         names: Names of the columns or of the array.
