@@ -18,6 +18,7 @@ EXTRAS = {
     "jsonargparse": "cli",
     "lightning": "train",
     "matplotlib": "plots",
+    "pandas": "tables",
     "pooch": "data",
     "pyarrow": "tables",
     "pyproximal": "inverse",

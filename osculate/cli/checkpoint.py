@@ -16,8 +16,11 @@ from osculate import autoencoders, networks
 from osculate.autoencoders import build as build_autoencoder
 from osculate.cli.codes import PIXELS
 from osculate.cli.options import DataOptions, plain
-from osculate.data import Dataset, Scaling
+from osculate.data import Dataset, OwnData, Scaling, Schema
 from osculate.data.catalogue import CATALOGUE, Files
+from osculate.data.own.array_inputs import FIRST, ArrayInputs
+from osculate.data.own.arrays import TARGET
+from osculate.data.own.targets import Targets
 from osculate.likelihoods import Categorical, Gaussian, Likelihood
 from osculate.methods import Method
 from osculate.networks import WithPrior, build
@@ -57,8 +60,8 @@ class Card:
         outputs: Number of outputs C.
         noise: Noise scale of a Gaussian likelihood, in standardised units; None for classes.
         data: The data options of the training.
-        facts: Names of the classes, how inputs and targets were standardised, whether the targets were the inputs, and
-            the method of osculate train whose posterior lies beside it.
+        facts: Names of the classes, the schema of the user's own data, how inputs and targets were standardised,
+            whether the targets were the inputs, and the method of osculate train whose posterior lies beside it.
     """
 
     model: str
@@ -151,7 +154,7 @@ class Card:
             ValueError: the shape does not fit, or there are other numbers of outputs.
         """
         self.require_known_shape(data)
-        dataset = data.load()
+        dataset = data.load(self.schema)
         self.require_shape(tuple(dataset.input_shape), dataset.name)
         classes = dataset.classes is None, self.classes is None
         if (
@@ -169,15 +172,14 @@ class Card:
             )
         return dataset
 
-    def inputs(self, x: Tensor, source: object) -> Tensor:
-        """Inputs of a file, in the units of the training.
-
-        Raises:
-            ValueError: the shape does not fit the network.
-        """
-        self.require_shape(tuple(x.shape[1:]), source)
-        scaling = self.scaling("input")
-        return x if scaling is None else scaling.apply(x)
+    @property
+    def schema(self) -> Schema:
+        """The schema of the training data, which reads other data for this network."""
+        if (known := self.facts.get("schema")) is not None:
+            return Schema.from_content(known)
+        x, y = (_numbers(self.scaling(which)) for which in ("input", "target"))
+        inputs = ArrayInputs(self.input_shape, FIRST if len(self.input_shape) == 3 else "", False, *x)
+        return Schema(inputs, None if self.reconstructs else Targets((TARGET,), self.classes, *y))
 
     def data_options(self) -> DataOptions:
         """The data options of the training."""
@@ -205,6 +207,16 @@ class Card:
         return network.eval()
 
 
+def schema_of(dataset: Dataset) -> Schema | None:
+    """The schema of the user's own data; None for a named data set."""
+    return dataset.schema if isinstance(dataset, OwnData) else None
+
+
+def _numbers(scaling: Scaling | None) -> tuple[tuple[float, ...], ...]:
+    """Mean and standard deviation as plain numbers."""
+    return () if scaling is None else (tuple(scaling.mean.tolist()), tuple(scaling.scale.tolist()))
+
+
 def card_of(
     dataset: Dataset,
     data: DataOptions,
@@ -219,6 +231,7 @@ def card_of(
         "classes": dataset.classes,
         **{name: s and {"mean": s.mean.tolist(), "scale": s.scale.tolist()} for name, s in scalings.items()},
         "reconstructs": reconstructs,
+        **({"schema": schema.content()} if (schema := schema_of(dataset)) else {}),
     }
     shape, outputs = tuple(dataset.input_shape), dataset.outputs
     return Card(model, dict(options), shape, outputs, noise, plain(asdict(data)), plain(facts))

@@ -19,13 +19,13 @@ from osculate.cli import autoencoder_tasks
 from osculate.cli.checkpoint import Card
 from osculate.cli.folder import versions, write_json, write_section
 from osculate.cli.methods import rows
-from osculate.cli.options import DataOptions, RunOptions, naming, own_arrays
+from osculate.cli.options import DataOptions, RunOptions, is_own, naming, own_data
 from osculate.cli.page import command
 from osculate.cli.predict import PosteriorOptions, drawn, predict_options
 from osculate.cli.report import report_evaluation, report_task
 from osculate.cli.side_by_side import SideBySide, detection_scores, way_out
 from osculate.cli.tables import print_scores
-from osculate.data import Dataset, out_of_distribution, read_arrays
+from osculate.data import Dataset, out_of_distribution
 from osculate.data.shifted import PARTNERS
 from osculate.posteriors import Point, Posterior
 from osculate.registry import choose, lookup
@@ -44,8 +44,8 @@ class EvaluateOptions:
 
     Args:
         task: Task of the evaluation, {tasks}; imputation, semi_supervised and bound are for autoencoders.
-        ood: Out-of-distribution data, separated by commas, .npz files with X and, for {partners}, names of data sets;
-            by default all known ones with --task ood, else none.
+        ood: Out-of-distribution data, separated by commas: files or folders as for --data and, for {partners}, names of
+            data sets; by default all known ones with --task ood, else none.
         labels: Numbers of labelled images of each class for semi_supervised, separated by commas.
         classifier: Folder of a classifier from osculate train, for imputation; by default a small one is trained.
         test_size: Largest number of test images, and of out-of-distribution images, for the tasks of autoencoders.
@@ -69,7 +69,7 @@ def run(
     choose("task", evaluation.task, TASKS)
     q, card = options.open(run_options.device)
     known, named = card.data_options().data, data.data
-    own = named is None or not named.endswith(".npz") or (known and Path(named).resolve() == Path(known).resolve())
+    own = named is None or not is_own(named) or (known and Path(named).resolve() == Path(known).resolve())
     dataset = card.loaded(data.over(card.data_options())) if own else _file(data, card)
     if isinstance(q.model, Autoencoder) and evaluation.task != "calibration":
         return _autoencoder(q, card, dataset, options, evaluation, run_options)
@@ -165,28 +165,21 @@ def _autoencoder(
 def _file(data: DataOptions, card: Card) -> Dataset:
     """Every row of a file as the test part, in the units of the training."""
     assert data.data is not None
-    content = "the array X" if card.reconstructs else "arrays X and y"
-    x, y = read_arrays(own_arrays(data.data, "--data", content), targets=not card.reconstructs)
-    x, inputs = card.inputs(x, data.data), card.scaling("input")
+    schema, path = card.schema, own_data(data.data, "--data")
+    x, y = schema.read(path, targets=not card.reconstructs)
+    inputs, targets = card.scaling("input"), card.scaling("target")
     if card.reconstructs:
-        return Dataset(Path(data.data).stem, (x[:0],) * 2, (x[:0],) * 2, (x, x), input_scaling=inputs)
-    if y.is_floating_point() != (card.classes is None):
-        kinds = ("real numbers (floats)", "classes (integers from 0)")
-        wanted, found = kinds if card.classes is None else kinds[::-1]
-        raise ValueError(f"the targets y in {data.data!r} are {found}, but the posterior is for {wanted}: convert y.")
-    targets = card.scaling("target")
-    y = y if targets is None else targets.apply(y)
+        return Dataset(Path(path).stem, (x[:0],) * 2, (x[:0],) * 2, (x, x), input_scaling=inputs)
     nothing = (x[:0], y[:0])
-    classes = None if y.is_floating_point() else tuple(str(c) for c in range(card.outputs))
-    return Dataset(Path(data.data).stem, nothing, nothing, (x, y), classes, inputs, targets)
+    return Dataset(Path(path).stem, nothing, nothing, (x, y), schema.classes, inputs, targets)
 
 
 def _partners(dataset: Dataset, wanted: str | None, card: Card) -> dict[str, Tensor]:
     """Out-of-distribution data by name, from files and built-in sets."""
     words = [] if wanted is None else [stripped for word in wanted.split(",") if (stripped := word.strip())]
-    files = [word for word in words if word.endswith(".npz")]
-    paths = [own_arrays(file, "--ood", "the array X") for file in files]
-    found = {path.name: card.inputs(read_arrays(path, targets=False)[0], path) for path in paths}
+    files = [word for word in words if is_own(word)]
+    paths = [own_data(file, "--ood") for file in files]
+    found = {Path(path).name: card.schema.read(path, targets=False)[0] for path in paths}
     if len(found) < len(files):
         raise ValueError(f"--ood {wanted}: two files have the same name, by which scores are listed: rename one.")
     largest = float(dataset.test[0].abs().max())
@@ -204,7 +197,7 @@ def _partners(dataset: Dataset, wanted: str | None, card: Card) -> dict[str, Ten
         typed = "" if names == ["all"] else f"--ood {', '.join(map(repr, names))}: "
         raise ValueError(
             f"{typed}no out-of-distribution data are known for {dataset.name!r}, only for {', '.join(PARTNERS)}. Pass "
-            "your own with --ood file.npz, which holds X."
+            "your own with --ood file.npz, which holds X, or another file or folder as in --data."
         )
     known = out_of_distribution(dataset)
     if "all" in names:

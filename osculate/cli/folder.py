@@ -32,6 +32,8 @@ ENDS = yaml.FlowSequenceEndToken, yaml.FlowMappingEndToken, yaml.BlockEndToken
 WAYS = ("resume", "overwrite")
 #: The name of a saved posterior.
 POSTERIOR = "posterior.safetensors"
+#: The schema of the user's own data.
+SCHEMA = "schema.json"
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:

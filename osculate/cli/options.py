@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 import torch
 
 from osculate import data as datasets
-from osculate.data import Dataset, from_arrays, load
+from osculate.data import Dataset, Schema, load, read
+from osculate.data.own.opening import ACCEPTED
 
 T = TypeVar("T")
 
@@ -28,38 +29,59 @@ def naming(**known: Iterable[str]) -> Callable[[type[T]], type[T]]:
     return filled
 
 
-def own_arrays(path: str | Path, option: str, content: str) -> Path:
-    """The path of an .npz file.
+def is_own(data: str) -> bool:
+    """True for a path, and not the name of a data set."""
+    return data not in datasets.REGISTRY and (Path(data).exists() or bool(Path(data).suffix) or "/" in data)
 
-    Args:
-        path: The path as it was typed.
-        option: Name of its option.
-        content: Arrays that it holds.
+
+def own_data(path: str | Path, option: str) -> str:
+    """The path of the user's own data as it was typed, which may be a file or a folder.
 
     Raises:
-        FileNotFoundError: there is no such file.
+        FileNotFoundError: there is neither.
     """
-    if not Path(path).is_file():
+    if "://" not in str(path) and not Path(path).exists():
         raise FileNotFoundError(
-            f"there is no file {str(path)!r} relative to {str(Path.cwd())!r}: name it with {option}; it holds "
-            f"{content}, written with numpy.savez."
+            f"there is no file {str(path)!r} relative to {str(Path.cwd())!r}: name one with {option}; accepted are "
+            f"{ACCEPTED}."
         )
-    return Path(path)
+    return str(path)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SchemaOptions:
+    """Facts about the user's own data that are not inferred; :class:`DataOptions` describes them."""
+
+    target: str | None = None
+    target_task: str | None = None
+    columns: dict[str, str] | None = None
+    groups: str | None = None
+    split_column: str | None = None
+    image_size: int | None = None
+    channel_axis: str | None = None
 
 
 @dataclass(frozen=True)
-class DataOptions:
+class DataOptions(SchemaOptions):
     """The data.
 
     Args:
-        data: Name of a data set (osculate data list) or an .npz file with X and y, for autoencoders X only; after
-            training by default its data.
+        data: Your own table (.csv, .tsv, .parquet), arrays (.npz with X and y, .npy) or folder of images, or the name
+            of a data set (osculate data list); after training by default its data.
         data_folder: Folder of the named data set; by default $OSCULATE_DATA, the cache, or a download.
         train_size: Number of training rows; by default all.
         validation_size: Number of rows held out of training; by default a tenth, at most 2000.
         split: Number of the split, for sets with several; by default 0.
         splits: Family of splits, standard, gap or random; by default standard.
         split_seed: Seed of the choice of held-out rows; by default 0.
+        target: Column or array of your data to predict, or none; by default the array y, or the folders of the images.
+        target_task: Classification or regression; by default inferred, and asked for where both are possible.
+        columns: Kinds of columns, number, category, date or exclude, as in --columns.month category; by default
+            inferred.
+        groups: Column or array of groups, such as patients, each of which is in one part only; by default none.
+        split_column: Column or array that says train, validation or test; by default the rows are split at random.
+        image_size: Height and width in pixels to which images are cropped and scaled; by default they keep theirs.
+        channel_axis: Place of the channels of images, first or last; by default inferred.
     """
 
     data: str | None = None
@@ -76,24 +98,35 @@ class DataOptions:
             return self
         return replace(other, **{name: value for name, value in vars(self).items() if value is not None})
 
-    def load(self) -> Dataset:
+    def load(self, schema: Schema | None = None) -> Dataset:
         """Read the data set.
+
+        Args:
+            schema: The schema of the training data, for own data that a trained network gets.
 
         Raises:
             ValueError: no data set is named, or its name is unknown.
             FileNotFoundError: its files are not found.
         """
         if self.data is None:
-            raise ValueError(
-                f"name the data with --data: an .npz file with X and y, or one of {', '.join(datasets.REGISTRY)}."
-            )
+            raise ValueError(f"name the data with --data: {ACCEPTED}, or one of {', '.join(datasets.REGISTRY)}.")
         sizes: dict[str, Any] = {
             "train_size": self.train_size,
             "validation_size": self.validation_size,
             "seed": self.split_seed or 0,
         }
-        if self.data.endswith(".npz"):
-            return from_arrays(own_arrays(self.data, "--data", "arrays X and y"), **sizes)
+        if is_own(self.data):
+            path = own_data(self.data, "--data")
+            if schema is not None:
+                return read(path, schema=schema, **sizes)
+            options = {name: getattr(self, name) for name in SchemaOptions.__dataclass_fields__}
+            return read(path, task=options.pop("target_task"), **options, **sizes)
+        for name in SchemaOptions.__dataclass_fields__:
+            if getattr(self, name) is not None:
+                raise ValueError(
+                    f"--{name.replace('_', '-')} is for your own files, and {self.data!r} is a named data set: leave "
+                    "it out."
+                )
         return load(
             self.data, folder=self.data_folder, split=self.split or 0, splits=self.splits or "standard", **sizes
         )

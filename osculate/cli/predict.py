@@ -1,12 +1,10 @@
 """Write predictions of a posterior and their uncertainties to a file.
 
-Inputs are --inputs file.npz (X), or the test part of --data. --output names the file (predictions.npz or .csv); a name
-without an extension writes both. A page of the same name (.html) shows the most uncertain ones.
+Inputs are --inputs (a table, arrays or images as in the training), or the test part of --data. --output names the file
+(.csv, .tsv, .parquet or .npz); by default a table has predictions in its own format, and other inputs in .npz and .csv.
+A page of the same name (.html) shows the most uncertain ones.
 """
 
-import csv
-import io
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,12 +16,12 @@ from torch.distributions import Categorical
 
 from osculate.autoencoders import Autoencoder
 from osculate.cli.checkpoint import MODEL, Card, read_model
-from osculate.cli.folder import POSTERIOR, write_text
-from osculate.cli.options import DataOptions, RunOptions, naming, own_arrays, pick_device
+from osculate.cli.folder import POSTERIOR
+from osculate.cli.options import DataOptions, RunOptions, naming, own_data, pick_device
 from osculate.cli.page import command
 from osculate.cli.report import report_predictions
-from osculate.data import read_arrays
-from osculate.files import written_aside
+from osculate.data.own.content import Labels
+from osculate.data.own.writing import WRITERS, write_predictions
 from osculate.posteriors import Dropout, Ensemble, Gaussian, Mixture, Point
 from osculate.posteriors.linearised import has_many_columns
 from osculate.predictive import functional_variance, link as links, predict, sample_functions
@@ -34,8 +32,8 @@ from osculate.registry import choose
 from osculate.serialization import load
 from osculate.tensorfiles import fill
 
-#: Suffixes of files of predictions.
-FORMATS = (".npz", ".csv")
+#: Endings of the files of predictions by default, and those that are tables.
+FORMATS, TABLES = (".npz", ".csv"), (".csv", ".tsv", ".parquet")
 #: Batch size.
 ROWS = 500
 
@@ -115,7 +113,8 @@ class InputOptions:
     """The inputs to predict for.
 
     Args:
-        inputs: An .npz file with X, in the units of the training data; by default the test part of --data.
+        inputs: A table, arrays or a folder of images like the training data and in their units, without targets; by
+            default the test part of the data.
     """
 
     inputs: Path | None = None
@@ -130,19 +129,21 @@ LEAVES_OUT = ("train_size", "validation_size")
 def run(options: PosteriorOptions, inputs: InputOptions, data: DataOptions, run_options: RunOptions) -> dict[str, Any]:
     """Predict and write; return the files and what they hold."""
     output = run_options.output or options.folder / "predictions"
-    suffixes = (output.suffix,) if output.suffix else FORMATS
+    own = "" if inputs.inputs is None else inputs.inputs.suffix.lower()
+    suffixes = (output.suffix,) if output.suffix else (own,) if own in TABLES else FORMATS
     for suffix in suffixes:
-        if suffix not in FORMATS:
-            raise ValueError(f"predictions are written as {' or '.join(FORMATS)}, not {suffix!r}: rename --output.")
+        if suffix not in WRITERS:
+            raise ValueError(f"predictions are written as {', '.join(WRITERS)}, not {suffix!r}: rename --output.")
     q, card = options.open(run_options.device)
+    schema, labels = card.schema, dict[str, Any]()
     if inputs.inputs is not None:
-        path = own_arrays(inputs.inputs, "--inputs", "the array X")
-        x = card.inputs(read_arrays(path, targets=False)[0], path)
+        content = schema.open(own_data(inputs.inputs, "--inputs"), targets=False)
+        x, labels = schema.tensors(content)[0], dict(schema.labels(content))
     else:
         x = card.loaded(data.over(card.data_options())).test[0]
     columns = predictions(q, x, card, options, run_options.progress)
     for suffix in suffixes:
-        _write(output.with_suffix(suffix), columns, card)
+        _write(output.with_suffix(suffix), columns, labels, card)
         print(f"Saved {len(x)} predictions to {output.with_suffix(suffix)}")
     page = output.with_suffix(".html")
     report_predictions(page, command("predict", options, inputs), columns, card)
@@ -212,20 +213,13 @@ def drawn(options: PosteriorOptions, q: Any) -> str:
     return "" if number is None or isinstance(q, Ensemble) else f", {number} networks drawn"
 
 
-def _write(path: Path, columns: Mapping[str, np.ndarray], card: Card) -> None:
-    if path.suffix == ".npz":
-        with written_aside(path) as aside, aside.open("wb") as file:
-            np.savez(file, **columns)  # type: ignore[arg-type]
-        return
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    flat = {name: values.reshape(len(values), -1) for name, values in columns.items()}
-    names = card.classes or ()
-    writer.writerow(
-        name if values.shape[1] == 1 else f"{name}[{names[i] if len(names) == values.shape[1] else i}]"
-        for name, values in flat.items()
-        for i in range(values.shape[1])
-    )
-    for row in zip(*flat.values(), strict=True):
-        writer.writerow(f"{value:.7g}" for part in row for value in part)
-    write_text(path, text.getvalue())
+def _write(path: Path, columns: dict[str, np.ndarray], labels: Labels, card: Card) -> None:
+    """Write predictions; in tables with the identifiers of the rows and names of classes."""
+    names, targets = card.classes, card.schema.targets
+    if path.suffix in TABLES:
+        columns = {**{name: np.array(values, dtype=object) for name, values in labels.items()}, **columns}
+        if names is not None and "prediction" in columns:
+            columns["prediction"] = np.array(names, dtype=object)[columns["prediction"]]
+    elif names is not None:
+        columns = {**columns, "classes": np.array(names)}
+    write_predictions(path, columns, names or (() if targets is None else targets.names))

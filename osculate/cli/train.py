@@ -1,8 +1,8 @@
-"""Train a network, built-in or your own, on a data set.
+"""Train a network, built-in or your own, on your own table, arrays or images, or a named data set.
 
 An autoencoder learns to reconstruct its inputs. Writes to --output (by default runs/train): config.yaml,
-model.safetensors, metrics.json, training.csv, last.ckpt (last.safetensors for hmc) to resume, posterior.safetensors if
-the method has a posterior, report.html, and its figures.
+model.safetensors, metrics.json, training.csv, schema.json for your own data, last.ckpt (last.safetensors for hmc)
+to resume, posterior.safetensors if the method has a posterior, report.html, and its figures.
 """
 
 import time
@@ -18,8 +18,17 @@ from osculate import autoencoders
 from osculate.autoencoders import VAE, Autoencoder
 from osculate.cli.after_training import finished, measured, represented, warn_if_worse, with_noise_of
 from osculate.cli.autoencoder_figures import draw_autoencoder, reconstruction_scores
-from osculate.cli.checkpoint import ALIASES, MODEL, MODELS, Card, build_network, card_of, save_model
-from osculate.cli.folder import POSTERIOR, read_config, run_folder, versions, write_config, write_section
+from osculate.cli.checkpoint import ALIASES, MODEL, MODELS, Card, build_network, card_of, save_model, schema_of
+from osculate.cli.folder import (
+    POSTERIOR,
+    SCHEMA,
+    read_config,
+    run_folder,
+    versions,
+    write_config,
+    write_json,
+    write_section,
+)
 from osculate.cli.methods import (
     LAYERWISE,
     METHODS,
@@ -110,6 +119,7 @@ USUAL = Path("runs/train")
 WRITTEN = (
     MODEL,
     POSTERIOR,
+    SCHEMA,
     "fit.yaml",
     "fit.html",
     "evaluation.json",
@@ -146,6 +156,9 @@ def run(
             (folder / name).unlink(missing_ok=True)
     network, card = new_networks(dataset, data, options, options.seed, method)
     labelled, dataset = dataset, card.of(dataset)
+    if (schema := schema_of(dataset)) is not None:
+        write_json(folder / SCHEMA, schema.content())
+        print(f"{dataset!r}, read as:\n{schema}")
     before: dict[str, Any] = {}
     if options.resume:
         before = read_config(folder / "config.yaml")

@@ -125,7 +125,7 @@ class Dataset:
     def __repr__(self) -> str:
         """Sizes and shapes instead of pages of numbers."""
         sizes = f"train={len(self.train[0])}, validation={len(self.validation[0])}, test={len(self.test[0])}"
-        return f"Dataset({self.name!r}, {sizes}, input_shape={self.input_shape}, outputs={self.outputs})"
+        return f"{type(self).__name__}({self.name!r}, {sizes}, input_shape={self.input_shape}, outputs={self.outputs})"
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from osculate.cli.checkpoint import read_model
 from osculate.cli.folder import read_config
 from osculate.cli.predict import PosteriorOptions
 from osculate.curvature.linearisation import Linearisation
-from osculate.data import from_arrays, load
+from osculate.data import load, read
 from osculate.predictive import functional_variance, predict
 from osculate.serialization import load as load_posterior, save as save_posterior
 from osculate.structures import Kron
@@ -114,7 +114,7 @@ def test_the_noise_of_a_regression_is_its_error_on_held_out_data(regressor: Path
     assert card is not None
     model = card.network()
     model.load_state_dict(tensors)
-    x, y = from_arrays(arrays).validation
+    x, y = read(arrays).validation
     assert card.noise == pytest.approx((model(x) - y).square().mean().sqrt().item(), rel=1e-4)
 
 
@@ -258,9 +258,15 @@ def test_fit_refuses_what_does_not_fit(
     [
         (("fit", "--checkpoint", "."), ("no file 'model.safetensors'", "--checkpoint")),
         (("fit", "--checkpoint", "none.safetensors"), ("no file 'none.safetensors'", "--checkpoint")),
-        (("predict", "--posterior", "{}", "--inputs", "none.npz"), ("no file 'none.npz'", "--inputs", "array X")),
+        (
+            ("predict", "--posterior", "{}", "--inputs", "none.npz"),
+            ("no file 'none.npz'", "--inputs", "arrays (.npz"),
+        ),
         (("evaluate", "--posterior", "{}", "--data", "none.npz"), ("no file 'none.npz'", "--data", "X and y")),
-        (("evaluate", "--posterior", "{}", "--ood", "none.npz"), ("no file 'none.npz'", "--ood", "array X")),
+        (
+            ("evaluate", "--posterior", "{}", "--ood", "none.npz"),
+            ("no file 'none.npz'", "--ood", "arrays (.npz"),
+        ),
     ],
 )
 def test_files_that_are_missing(
@@ -471,8 +477,8 @@ def test_evaluate_names_the_data_that_have_partners(run: Any, regressor: Path, c
 @pytest.mark.parametrize(
     ("folder", "y", "parts"),
     [
-        ("regressor", np.arange(9) % 2, ("are classes", "is for real numbers")),
-        ("classifier", np.linspace(0, 1, 9), ("are real numbers", "is for classes")),
+        ("regressor", np.array(["a", "b", "c"] * 3), ("words such as 'a'", "real numbers")),
+        ("classifier", np.linspace(0, 1, 9), ("has the class '0.125'", "its classes are '0', '1'")),
     ],
 )
 def test_targets_of_the_other_kind_are_refused(

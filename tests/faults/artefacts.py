@@ -16,7 +16,7 @@ import osculate as osc
 from osculate.cli.app import require_typed_factory
 from osculate.cli.checkpoint import Card, read_model, save_model
 from osculate.cli.folder import read_config, write_config
-from osculate.data.arrays import read_arrays
+from osculate.data import read
 from osculate.tensorfiles import header_of, read_tensors, write_tensors
 from osculate.training.checkpoints import Checkpoints
 
@@ -94,8 +94,8 @@ def _checkpoint(path: Path) -> Tensor:
 
 
 def _arrays(path: Path) -> Tensor:
-    x, y = read_arrays(path)
-    return torch.cat([x.reshape(-1), y.reshape(-1).float()])
+    parts = read(path).train + read(path).test
+    return torch.cat([part.reshape(-1).float() for part in parts])
 
 
 @dataclass(frozen=True)

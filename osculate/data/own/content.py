@@ -1,0 +1,67 @@
+"""The content of a file, folder or object before anything is inferred from it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+
+#: Columns to copy into tables of predictions, by name: identifiers, names of files.
+Labels: TypeAlias = Mapping[str, Sequence[Any]]
+
+
+@dataclass(frozen=True, eq=False)
+class Content:
+    """Rows as they are in the source.
+
+    Args:
+        name: Name of the source in messages.
+        x: A pandas table of input columns, or an array (N, …).
+        y: Targets (N,) or (N, C), words or numbers; None without targets.
+        names: Names of the targets.
+        groups: Groups of the rows (N,), which are not divided between the parts, or None.
+        split: Names of the parts (N,), or None.
+        labels: Names of the rows, such as those of files.
+    """
+
+    name: str
+    x: Any
+    y: np.ndarray | None = None
+    names: tuple[str, ...] = ()
+    groups: np.ndarray | None = None
+    split: np.ndarray | None = None
+    labels: Labels = field(default_factory=dict)
+
+    @property
+    def is_table(self) -> bool:
+        """True if the inputs are named columns."""
+        return hasattr(self.x, "columns")
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Parts of a source that are wanted, by the names that the user has given.
+
+    Args:
+        target: Names of the target columns or of the target array; empty for no targets, None where none was given.
+        groups: Name of the column or array of the groups.
+        split_column: Name of the column or array with the part of each row.
+        image_size: Height and width to which images are cropped and scaled, or None to keep theirs.
+        channels: Number of channels of images, 1 or 3, or None for what they have.
+        targets: False if targets are not needed, as for predictions.
+        parts: False if all rows are wanted alike: groups and parts are not looked for.
+    """
+
+    target: tuple[str, ...] | None = None
+    groups: str | None = None
+    split_column: str | None = None
+    image_size: tuple[int, int] | None = None
+    channels: int | None = None
+    targets: bool = True
+    parts: bool = True
+
+
+def listed(names: Sequence[Any], most: int = 12) -> str:
+    """Names for a message, the first ones of many."""
+    shown = ", ".join(map(repr, list(names)[:most]))
+    return f"{shown}, … ({len(names)} in all)" if len(names) > most else shown or "nothing"

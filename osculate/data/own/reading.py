@@ -1,0 +1,140 @@
+"""The user's own data, as a data set with a schema."""
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from osculate.checks import require_whole
+from osculate.data.dataset import Dataset
+from osculate.data.own.array_inputs import ArrayInputs
+from osculate.data.own.content import Content, Wanted, listed
+from osculate.data.own.opening import content_of
+from osculate.data.own.parts import Parts, Sizes
+from osculate.data.own.schema import Schema
+from osculate.data.own.table_inputs import TableInputs
+from osculate.data.own.targets import Targets
+
+
+@dataclass(frozen=True, repr=False)
+class OwnData(Dataset):
+    """The user's own data set: the three parts, and the schema by which they were made.
+
+    Args:
+        schema: The schema, which reads further data in the same way.
+    """
+
+    schema: Schema | None = None
+
+
+def read(
+    data: Any,
+    target: str | Sequence[str] | None = None,
+    *,
+    task: str | None = None,
+    columns: Mapping[str, str] | None = None,
+    groups: str | None = None,
+    split_column: str | None = None,
+    image_size: int | None = None,
+    channel_axis: str | None = None,
+    standardise: bool | None = None,
+    train_size: int | None = None,
+    validation_size: int | None = None,
+    test_fraction: float = 0.2,
+    seed: int = 0,
+    schema: Schema | None = None,
+) -> OwnData:
+    """Read your own data and infer their schema: which columns are numbers, categories, dates or identifiers.
+
+    ``print(data.schema)`` shows what was inferred. Its statistics (means, standard deviations, categories) are those of
+    the training rows alone; ``data.schema.read(new)`` applies them to other data. What cannot be inferred is asked
+    about in an error that names the argument.
+
+    Args:
+        data: A path or an object: a table (``.csv``, ``.tsv``, ``.parquet``, a pandas table or anything with
+            ``to_pandas``, a mapping of columns), arrays (``.npz`` or a mapping with X and y, ``.npy``, a pair (X, y) of
+            arrays or tensors), a folder of images (one folder for each class, or images alone), or a folder of
+            ``Dataset.save_to_disk`` of Hugging Face.
+        target: Name of the column or array to predict; several names for several real numbers. "none" for a table
+            without targets; by default the array y, the folders of images, or the only column of class labels.
+        task: "classification" or "regression", where the targets are whole numbers that may be either.
+        columns: Kinds of columns by name, where they are inferred otherwise: "number", "category" (one 0 or 1 for each
+            category), "date" (days), "exclude".
+        groups: Name of the column or array of the groups, such as patients, each of which is in one part only.
+        split_column: Name of the column or array that says train, validation or test for each row.
+        image_size: Height and width to which images of a folder are cropped and scaled.
+        channel_axis: "first" or "last", where the shape of images (N, channels, height, width) does not show it.
+        standardise: True or False; by default numbers of tables are standardised, and vectors in regression.
+        train_size: Rows to train on; None for all that are left.
+        validation_size: Rows for validation; None for a tenth of the training rows, at most 2,000.
+        test_fraction: Share of the rows for testing, between 0 and 1, if the data do not say.
+        seed: Seed of the random parts.
+        schema: A schema to apply, in place of one that is inferred from these data.
+
+    Raises:
+        FileNotFoundError: there is no such file or folder.
+        ValueError: the data are of another kind, damaged, or leave open what they mean.
+        TypeError: an object that is none of the above.
+        ImportError: pandas and pyarrow (the extra ``tables``) or Pillow (the extra ``data``) are missing.
+
+    Cost: everything is held in memory; :func:`osculate.data.stream` reads batches.
+
+    >>> table = {"size": range(40), "colour": ["red", "blue"] * 20, "bought": ["no", "no", "yes", "no"] * 10}
+    >>> data = read(table, target="bought")
+    >>> data
+    OwnData('data', train=29, validation=3, test=8, input_shape=(3,), outputs=2)
+    >>> data.classes, data.schema.features
+    (('no', 'yes'), ('size', 'colour=blue', 'colour=red'))
+    """
+    if schema is None:
+        names = (target,) if isinstance(target, str) else None if target is None else tuple(target)
+        size = None if image_size is None else (image_size, image_size)
+        if image_size is not None:
+            require_whole("image_size", image_size)
+        content = content_of(data, Wanted(names, groups, split_column, size))
+    else:
+        content = schema.open(data, parts=True)
+    parts = Parts.of(content, Sizes(train_size, validation_size, test_fraction, seed))
+    if schema is None:
+        targets = None
+        if content.y is not None:
+            asks = content.is_table
+            targets = Targets.of(content.y, content.names, task, content.name, asks).fitted(content.y, parts.train)
+        inputs = _inputs(content, columns or {}, channel_axis, size is not None)
+        default = content.is_table or targets is None or targets.classes is None
+        inputs = inputs.fitted(content, parts.train, default if standardise is None else standardise)
+        schema = Schema(inputs, targets, groups, split_column)
+    x, y = schema.tensors(content)
+    train, validation, test = ((x[rows], y[rows]) for rows in (parts.train, parts.validation, parts.test))
+    if schema.classes is not None:
+        _warn_of_empty(schema.classes, train[1], content.name)
+    name = Path(data).stem if isinstance(data, str | PathLike) else "data"
+    scaling = None if schema.targets is None else schema.targets.scaling
+    return OwnData(name, train, validation, test, schema.classes, schema.inputs.scaling, scaling, schema)
+
+
+def _inputs(
+    content: Content, columns: Mapping[str, str], channel_axis: str | None, resized: bool
+) -> TableInputs | ArrayInputs:
+    """The inputs without their statistics.
+
+    Raises:
+        ValueError: an argument is for other data.
+    """
+    wrong = {"channel_axis": channel_axis, "image_size": resized or None} if content.is_table else {"columns": columns}
+    for name, value in wrong.items():
+        if value:
+            kinds = ("tables", "arrays and images") if name == "columns" else ("images", "tables")
+            raise ValueError(f"{name} is for {kinds[0]}, and {content.name} holds {kinds[1]}: leave it out.")
+    return TableInputs.of(content, columns) if content.is_table else ArrayInputs.of(content, channel_axis, resized)
+
+
+def _warn_of_empty(classes: tuple[str, ...], y: Tensor, source: str) -> None:
+    """Warn of classes without training rows."""
+    empty = [name for number, name in enumerate(classes) if not bool((y == number).any())]
+    if empty:
+        warnings.warn(f"no training row of {source} has the class {listed(empty, 5)}: add rows.", stacklevel=3)
