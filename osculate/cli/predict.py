@@ -1,4 +1,4 @@
-"""Write predictions of a posterior and their uncertainties to a file.
+"""Write predictions and their uncertainties to a file.
 
 Inputs are --inputs file.npz (X), or the test part of --data. --output names the file (predictions.npz or .csv); a name
 without an extension writes both.
