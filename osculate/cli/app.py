@@ -29,7 +29,7 @@ from osculate.cli import (
 )
 from osculate.cli.command import PROBLEM, Command
 from osculate.cli.folder import read_config
-from osculate.cli.help import section
+from osculate.cli.help import filled, section
 from osculate.files import versions
 from osculate.registry import lookup
 
@@ -39,10 +39,12 @@ USER_ERRORS = (ValueError, TypeError, OSError, FloatingPointError, ImportError, 
 WRONG, UNREAD, INTERRUPTED = 2, 141, 130
 
 DESCRIPTION = "Calibrated uncertainty for neural networks by Laplace's method."
-EPILOGUE = f"""osculate COMMAND --help lists the options of a command, --version prints the version, --traceback
-shows where an error happened. osculate demo needs no option and downloads nothing.
-Exit status: 0 done, {PROBLEM} a problem found by doctor or a bug, {WRONG} an option, file or data set to mend,
-{INTERRUPTED} interrupted."""
+EPILOGUE = (
+    "osculate COMMAND --help lists the options of a command, --version prints the version, --traceback shows where an "
+    "error happened. osculate demo needs no option and downloads nothing.",
+    f"Exit status: 0 done, {PROBLEM} a problem found by doctor or a bug, {WRONG} an option, file or data set to mend, "
+    f"{INTERRUPTED} interrupted.",
+)
 
 
 def _command(module: Any) -> Command:
@@ -59,18 +61,23 @@ def _command(module: Any) -> Command:
 
 #: Headings of the list of commands, and the commands below each. Those of data sets have two words.
 GROUPS: Mapping[str, Mapping[str, Command]] = {
-    "Start here": {"demo": _command(demo), "doctor": _command(doctor)},
-    "Train and predict": {
-        name: _command(module)
-        for name, module in {"train": train, "fit": fit, "predict": predict, "evaluate": evaluate}.items()
+    "Start here": {
+        "demo": _command(demo),
+        "doctor": _command(doctor),
+        "completion": _command(completion),
     },
-    "Images from measurements": {"reconstruct": _command(reconstruct)},
+    "Train and predict": {
+        "train": _command(train),
+        "fit": _command(fit),
+        "predict": _command(predict),
+        "evaluate": _command(evaluate),
+        "reconstruct": _command(reconstruct),
+    },
     "Data and files": {
         "data list": _command(data_list),
         "data get": _command(data_get),
         "inspect": _command(inspect),
     },
-    "Shell": {"completion": _command(completion)},
 }
 COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
 
@@ -198,7 +205,8 @@ def overview(groups: Mapping[str, Mapping[str, Command]]) -> str:
         for title, group in groups.items()
     }
     listed = "\n".join(section(title, lines) for title, lines in rows.items())
-    return f"usage: osculate COMMAND [options]\n\n{DESCRIPTION}\n\n{listed}\n\n{EPILOGUE}"
+    told = "\n".join(filled(words) for words in EPILOGUE)
+    return f"usage: osculate COMMAND [options]\n\n{DESCRIPTION}\n\n{listed}\n\n{told}"
 
 
 def _families() -> set[str]:

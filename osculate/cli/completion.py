@@ -1,7 +1,8 @@
-"""Print a script that completes commands, options and names with the Tab key.
+"""Print a script for the Tab key of bash or zsh.
 
-For bash: osculate completion bash > ~/.local/share/bash-completion/completions/osculate. For zsh: osculate completion
-zsh > _osculate, in a folder of $fpath. The script is complete in itself: nothing of osculate runs while you type.
+It completes commands, options, names and files, and nothing of osculate runs while you type. For bash: osculate
+completion bash > ~/.local/share/bash-completion/completions/osculate. For zsh: osculate completion zsh > _osculate, in
+a folder of $fpath.
 """
 
 import argparse

@@ -1,6 +1,6 @@
-"""Download data sets into the user's cache, by https and with checksums.
+"""Download data sets, by https and with checksums.
 
-Nothing is downloaded that is found in the folder named by OSCULATE_DATA or in the cache.
+They go into the user's cache. Nothing is downloaded that is found in the folder named by OSCULATE_DATA or in the cache.
 """
 
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Check the installation: versions, devices, memory, threads, data.
+"""Check the installation: versions, devices, memory, data.
 
 Imports every optional library that is installed and computes on every device. The exit status is 1 if something is
 broken, with a sentence on what to do.

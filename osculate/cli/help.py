@@ -126,19 +126,22 @@ def command_help(
         leaves_out: Names of options that it does not have.
         general: Keys of :data:`GENERAL`.
     """
-    width = _width()
-    paragraphs = [" ".join(each.split()) for each in text.strip().split("\n\n")]
-    sections = [f"usage: {usage}", *(textwrap.fill(each, width) for each in paragraphs)]
+    sections = [f"usage: {usage}", *map(filled, text.strip().split("\n\n"))]
     for part in parts:
         rows = [(option.typed, option.help) for option in options_of(part, leaves_out)]
-        sections.append(section(title_of(part), rows, width))
-    sections.append(section("General", [GENERAL[name] for name in general], width))
+        sections.append(section(title_of(part), rows))
+    sections.append(section("General", [GENERAL[name] for name in general]))
     return "\n\n".join(sections)
 
 
-def section(title: str, rows: Sequence[tuple[str, str]], width: int | None = None) -> str:
+def filled(text: str) -> str:
+    """A paragraph in lines of the width of the terminal."""
+    return textwrap.fill(" ".join(text.split()), _width(), break_on_hyphens=False)
+
+
+def section(title: str, rows: Sequence[tuple[str, str]]) -> str:
     """A heading, and rows of a name and a text."""
-    width = _width() if width is None else width
+    width = _width()
     indent = min(INDENT, 4 + max((len(name) for name, _ in rows), default=0))
     lines = [f"{title}:"]
     for name, text in rows:

@@ -1,4 +1,4 @@
-"""Write predictions of a posterior and their uncertainties to a file.
+"""Write predictions and their uncertainties to a file.
 
 Inputs are --inputs (a table, arrays or images as in the training), or the test part of --data. --output names the file
 (.csv, .tsv, .parquet or .npz); by default a table has predictions in its own format, and other inputs in .npz and .csv.

@@ -152,11 +152,11 @@ def test_commands_with_nothing_to_share_refuse_several_processes(
 
 
 def test_the_overview_fits_on_one_screen(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setenv("COLUMNS", "80")
     assert main([]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) <= 26
-    assert max(map(len, lines)) <= 100
+    assert len(lines) <= 24
+    assert max(map(len, lines)) <= 80
     assert main(["help"]) == 0
     assert capsys.readouterr().out.splitlines() == lines
     assert main(["data"]) == 0
