@@ -99,7 +99,7 @@ def write_page(
         files: Files beside the page, and what they hold.
         facts: Facts for the end of the page by group; versions are added.
         figures: Figures or paths of their files, by the names under which their words stand.
-        content: What else the template shows.
+        content: Further values for the template.
     """
     usual: dict[str, Any] = {"warnings": (), "tables": {}, "findings": (), "listings": {}, "about": {}, "next": ""}
     html = (
@@ -123,7 +123,7 @@ def command(name: str, *parts: Any) -> str:
 
     Args:
         name: Name of the command.
-        parts: Its options, as dataclasses.
+        parts: Options of the command, as dataclasses.
     """
     typed = ["osculate", name]
     for part in parts:
