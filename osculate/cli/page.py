@@ -66,7 +66,9 @@ def picture(name: str, figure: Any) -> dict[str, Any]:
     if isinstance(figure, Path):
         content = figure.read_bytes()
     else:
-        figure.savefig(file := BytesIO(), format="png", dpi=FIGURE_DPI)
+        from osculate.plots import style
+
+        style.write(figure, file := BytesIO(), FIGURE_DPI)
         content = file.getvalue()
     width, height = (size * PAGE_DPI // FIGURE_DPI for size in struct.unpack(">II", content[16:24]))
     return {
