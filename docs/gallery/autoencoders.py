@@ -78,9 +78,10 @@ plots.reconstructions(
 # %% [markdown]
 # ## The latent space
 #
-# A two-dimensional latent space can be shown in full. The grey level is the standard
+# A two-dimensional latent space can be shown in full. The background is the standard
 # deviation of sampled networks for the image at each code: small near the codes of digits,
-# larger elsewhere.
+# larger elsewhere. Ellipses are the standard deviations of codes, and around the map stand
+# decoded images of the circled ones.
 
 # %% The plane of codes, shaded by the decoder's uncertainty, with the codes of test digits
 maps = {

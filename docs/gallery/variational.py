@@ -48,7 +48,9 @@ print(f"bound of the last epoch: {done.history[-1]['bound']:.1f} nats per image"
 # generated equally often.
 
 # %% Images decoded from a grid of two-dimensional codes
-plots.manifold({"": manifold(done.posterior, 12).numpy()}, "Images of a two-dimensional code")
+images = manifold(done.posterior, 12)
+ink = {"": (0.0, 1.0)}
+plots.manifold({"": images}, "Images of a two-dimensional code", limits=ink)
 
 # %% [markdown]
 # ## The gap between a bound and log p(x)

@@ -110,10 +110,15 @@ def _draw_codes(r: Representation, x: Tensor, folder: Path) -> dict[str, Path]:
     half = len(x) // 2
     ways = interpolations(r, x, [(n, n + half) for n in range(half)], WAY, generator=generator)
     rows = {"new": r.generate(WAY, generator), **{f"interpolation {n + 1}": way for n, way in enumerate(ways)}}
-    figure = plots.image_grid(rows, "New images, and interpolations between test images")
+    scale = plots.grey_scale(
+        x, *rows.values()
+    )  # generated images alone may be too blurred to tell ink from photographs
+    figure = plots.image_grid(rows, "New images, and interpolations between test images", scale)
     drawn = {"new_images": plots.save(figure, folder / "new_images.png")}
     if r.model.latent == 2:
-        figure = plots.manifold({"": manifold(r, PLACES)}, "Images generated from codes of two numbers")
+        images = manifold(r, PLACES)
+        heading = "Images generated from codes of two numbers"
+        figure = plots.manifold({"": images}, heading, limits={"": plots.grey_scale(x, images)})
         drawn["manifold"] = plots.save(figure, folder / "manifold.png")
     return drawn
 

@@ -66,7 +66,9 @@ def picture(name: str, figure: Any) -> dict[str, Any]:
     if isinstance(figure, Path):
         content = figure.read_bytes()
     else:
-        figure.savefig(file := BytesIO(), format="png", dpi=FIGURE_DPI)
+        from osculate.plots import style
+
+        style.write(figure, file := BytesIO(), FIGURE_DPI)
         content = file.getvalue()
     width, height = (size * PAGE_DPI // FIGURE_DPI for size in struct.unpack(">II", content[16:24]))
     return {
@@ -99,7 +101,7 @@ def write_page(
         files: Files beside the page, and what they hold.
         facts: Facts for the end of the page by group; versions are added.
         figures: Figures or paths of their files, by the names under which their words stand.
-        content: What else the template shows.
+        content: Further values for the template.
     """
     usual: dict[str, Any] = {"warnings": (), "tables": {}, "findings": (), "listings": {}, "about": {}, "next": ""}
     html = (
@@ -123,7 +125,7 @@ def command(name: str, *parts: Any) -> str:
 
     Args:
         name: Name of the command.
-        parts: Its options, as dataclasses.
+        parts: Options of the command, as dataclasses.
     """
     typed = ["osculate", name]
     for part in parts:

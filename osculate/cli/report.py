@@ -37,15 +37,19 @@ def draws() -> bool:
     return find_spec("matplotlib") is not None
 
 
-def data_words(dataset: Dataset) -> dict[str, str]:
+def data_words(dataset: Dataset, reconstructs: bool) -> dict[str, str]:
     """The data in words, for a list of facts."""
     sizes = {name: len(getattr(dataset, name)[0]) for name in ("train", "validation", "test")}
     kinds = "real-valued targets" if dataset.classes is None else f"{len(dataset.classes):,} classes"
     return {
         "data": f"{dataset.name}: {', '.join(f'{size:,} {name}' for name, size in sizes.items())}",
         "inputs": f"{' × '.join(map(str, dataset.input_shape))} each",
-        "targets": kinds if dataset.has_targets else "none",
+        "targets": "the inputs themselves" if reconstructs else kinds,
     }
+
+
+def _number(value: float | int) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"
 
 
 def _files(folder: Path) -> dict[str, str]:
@@ -92,7 +96,7 @@ def report_training(
         lead=f"The network {card.model} was trained by {card.method or 'map'} on {dataset.name}. Its scores are on "
         "data from which it has not learned: validation data may have chosen settings, test data have not.",
         tables={"Held-out data": {name: with_errors(row) for name, row in scores.items()}} if scores else {},
-        about={**data_words(dataset), **{name: f"{value:,.4g}" for name, value in facts.items()}},
+        about={**data_words(dataset, card.reconstructs), **{name: _number(value) for name, value in facts.items()}},
         figures={**figures, **drawn},
         next=step,
     )

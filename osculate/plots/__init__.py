@@ -23,6 +23,7 @@ from osculate.plots.bands import (
 from osculate.plots.images import (
     attribution_maps as attribution_maps,
     error_maps as error_maps,
+    grey_scale as grey_scale,
     image_grid as image_grid,
     imputations as imputations,
     manifold as manifold,

@@ -134,6 +134,7 @@ INK_SHARE, DARK = 0.4, 0.15
 CLIPPED = 0.01
 
 
+@style.arrays
 def grey_scale(images: np.ndarray, *others: np.ndarray) -> tuple[float, float]:
     """The values that :func:`picture` draws as white and black.
 

@@ -9,8 +9,10 @@ from typing import Any, TypeVar
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis, Tick
 from matplotlib.colors import LinearSegmentedColormap, to_hex, to_rgb
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 from torch import Tensor
 
 from osculate.files import written_aside
@@ -67,6 +69,8 @@ DENSITY, GREY_DENSITY = "Blues", "Greys"
 TWO_CLASSES = LinearSegmentedColormap.from_list("two classes", [BLUE, WHITE, ORANGE])
 UNCERTAINTY = LinearSegmentedColormap.from_list("uncertainty", [WHITE, "#FDF0DA", "#F8D5A3", "#E8AC68", "#B8733C"])
 
+#: Dots per inch of a file.
+DPI = 130
 #: Numbers along a line.
 Values = Sequence[float | int] | np.ndarray
 T = TypeVar("T")
@@ -239,7 +243,7 @@ def title(figure: Figure, text: str) -> Figure:
     return figure
 
 
-def save(figure: Figure, path: str | Path, dpi: int = 130) -> Path:
+def save(figure: Figure, path: str | Path, dpi: int = DPI) -> Path:
     """Write a figure as PNG to a temporary file and rename it, so that no incomplete file is ever seen.
 
     Args:
@@ -249,5 +253,14 @@ def save(figure: Figure, path: str | Path, dpi: int = 130) -> Path:
     """
     path = Path(path)
     with written_aside(path) as aside:
-        figure.savefig(aside, format="png", dpi=dpi)
+        write(figure, aside, dpi)
     return path
+
+
+def write(figure: Figure, file: Any, dpi: int = DPI) -> None:
+    """Write a figure as PNG to a path or an open file; dollars in names and headings are no mathematics."""
+    numbers = {label for tick in figure.findobj(Tick) for label in (tick.label1, tick.label2)}
+    numbers |= {axis.offsetText for axis in figure.findobj(Axis)}
+    for text in figure.findobj(Text):
+        text.set_parse_math(text in numbers)
+    figure.savefig(file, format="png", dpi=dpi)

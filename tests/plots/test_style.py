@@ -90,3 +90,13 @@ def test_shapes_are_drawn_on_given_axes() -> None:
     np.testing.assert_array_equal(ax.lines[1].get_xydata(), [[0, 0], [0.5, 0.9], [1, 1]])
     plots.spread(ax, [0.0, 1.0], [0.0, 0.5], [0.5, 1.0], style.BLUE)
     assert len(ax.collections) == 1
+
+
+def test_dollars_in_names_are_no_mathematics(tmp_path: Path) -> None:
+    figure, axes = style.panels(1, 1, 2.0, 2.0)
+    plots.lines(axes[0, 0], {r"$\frac$": ([1.0, 10.0], [1.0, 2.0])})
+    axes[0, 0].set_xscale("log")
+    style.legend(axes[0, 0])
+    style.title(figure, "$5 and $\\x$")
+    assert plots.save(figure, tmp_path / "figure.png").stat().st_size > 1000
+    assert axes[0, 0].xaxis.get_major_ticks()[0].label1.get_parse_math(), "powers of ten"
