@@ -11,6 +11,7 @@ from mkdocs.structure.files import Files
 from mkdocs.structure.pages import Page
 from PIL import Image
 
+ROOT = Path(__file__).parent.parent.parent
 #: A cell of a script, with the title behind its mark: `# %% The bands of three structures`.
 CELL = re.compile(r"^# %%(?! \[markdown\])(.*)$", re.MULTILINE)
 #: A cell of code on a page, with what it has put out.
@@ -54,7 +55,7 @@ def on_page_content(html: str, page: Page, **_: Any) -> str:
     """Describe the pictures of a page, and keep the first."""
     source = Path(page.file.abs_src_path or "")
     if source.suffix == ".py":
-        html = described(html, source.read_text(encoding="utf-8"))
+        html = described(html, source.read_text(encoding="utf-8")).replace(f"{ROOT}/", "")  # in warnings
         if first := PICTURE.search(html):
             FIRST[source.stem] = first["text"], b64decode(first["data"])
     return html

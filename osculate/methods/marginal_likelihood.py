@@ -103,8 +103,9 @@ LAYERWISE, EACH_EPOCH = Layerwise(1.0), EvidenceUpdates()
 class MarginalLikelihood(Fitted):
     r"""Train weights on the log joint, and prior precisions and noise scale on the Laplace evidence, in turns.
 
-    .. math:: \theta \leftarrow \operatorname{argmax}_\theta \; \tfrac1T \log p(D \mid \theta, \sigma) + \log p(\theta \mid \delta),
-              \qquad (\delta, \sigma) \leftarrow \operatorname{argmax}_{\delta, \sigma} \; \log p(D \mid \delta, \sigma)
+    .. math:: \theta \leftarrow \operatorname{argmax}_\theta \; \tfrac1T \log p(D \mid \theta, \sigma)
+              + \log p(\theta \mid \delta), \qquad
+              (\delta, \sigma) \leftarrow \operatorname{argmax}_{\delta, \sigma} \; \log p(D \mid \delta, \sigma)
 
     The weights take minibatch steps on the negative log joint per datum, as in ``MAP``, with the present precisions.
     Precisions and noise are updated after whole epochs, with the curvature at the present weights in evaluation mode.
