@@ -151,6 +151,7 @@ def test_mistakes_end_before_any_training(
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_parquet_to_real_numbers_in_their_own_units(run: Any, tmp_path: Path) -> None:
     frame = customers(80).drop(columns=["bought", "joined"])
     frame.to_parquet(tmp_path / "prices.parquet")
@@ -176,6 +177,7 @@ def shots(folder: Path, number: int, size: int = 12) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_folder_of_photographs_to_classes(run: Any, tmp_path: Path) -> None:
     shots(tmp_path / "shots", 20)
     words = ("--data", tmp_path / "shots", "--image-size", 8, *FEW, "--model-options.width", 2)
@@ -189,6 +191,7 @@ def test_a_folder_of_photographs_to_classes(run: Any, tmp_path: Path) -> None:
     assert run("evaluate", "--posterior", tmp_path / "run", "--data", new) == 0
 
 
+@pytest.mark.slow
 def test_a_folder_of_photographs_to_an_autoencoder(run: Any, tmp_path: Path) -> None:
     folder = shots(tmp_path / "shots", 20, 8)
     words = ("--data", folder / "dark", "--latent", 2, "--epochs", 2, "--model-options.hidden", "[8]")

@@ -11,7 +11,7 @@ import numpy as np
 from osculate.checks import require_library
 from osculate.files import write_text, written_aside
 
-#: First characters of a cell that a spreadsheet takes for a formula, which may do anything. [owasp]
+#: First characters of a cell that a spreadsheet takes for a formula, which may run programs or send data.
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
