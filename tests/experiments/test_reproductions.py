@@ -71,7 +71,7 @@ CHEAP = (
     "aevb-figure8",
     "functions-sensitivity",
 )
-#: Experiments that run before a release alone, as they take half a minute and more, or their siblings run the same code.
+#: Experiments that run before a release alone: they take half a minute and more, or their siblings run the same code.
 LONG = ("calibration", "calibration-choice", "dip-kmnist", "functions-active", "functions-optimisation")
 #: Experiments that run with one seed, as they take several seconds with it.
 ONE_SEED = frozenset(
