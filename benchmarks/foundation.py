@@ -110,6 +110,7 @@ def _measured(size: str, device: str, dtype: torch.dtype) -> dict[str, object]:
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
         "parameters of the posterior": q.mean.numel(),
         "unit, seconds": unit,
+        "forward pass, seconds": passed,
         "fit, units a batch": (many - one) / BATCHES / unit,
         "first batch with plan, units": first / unit,
         f"{DRAWS} functions of a last token, forward passes": predicted / passed,

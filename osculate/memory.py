@@ -21,8 +21,8 @@ LARGEST_BUDGET = 2**30
 GPU_BUDGET = 2**33
 #: Bytes for which nobody looks how much is free.
 NEGLIGIBLE = 2**20
-#: Largest share of the free memory that a default may take.
-SHARE = 0.25
+#: Largest share of the free memory that a default may take, and that on a GPU.
+SHARE, GPU_SHARE = 0.25, 0.5
 #: Share of an amount that is asked for which temporaries may take as they are counted: the rest is for results, copies
 #: inside operations, and what the allocator keeps.
 TEMPORARY = 0.35
@@ -38,8 +38,8 @@ def budget(memory: str | int | None, device: torch.device, wanted: int = 0) -> i
 
     Args:
         memory: Bytes that a call may take in all, of which :data:`TEMPORARY` is returned, or a text such as "2GB" or
-            "500 MiB"; None for 256 MiB (more where more is wanted; 8 GiB on a GPU), or a quarter of what is free,
-            whichever is smaller.
+            "500 MiB"; None for 256 MiB (more where more is wanted) or a quarter of what is free, on a GPU 8 GiB
+            or half of it, whichever is smaller.
         device: Device of the pass.
         wanted: Bytes below which the pass would be slow; up to 1 GiB of them are granted by default.
 
@@ -50,8 +50,9 @@ def budget(memory: str | int | None, device: torch.device, wanted: int = 0) -> i
     700000000
     """
     if memory is None:
-        share = int(SHARE * _lately_free(device, int(time.monotonic())))
-        usual = GPU_BUDGET if device.type == "cuda" else max(DEFAULT_BUDGET, min(wanted, LARGEST_BUDGET))
+        on_gpu = device.type == "cuda"
+        usual = GPU_BUDGET if on_gpu else max(DEFAULT_BUDGET, min(wanted, LARGEST_BUDGET))
+        share = int((GPU_SHARE if on_gpu else SHARE) * _lately_free(device, int(time.monotonic())))
         return min(usual, max(2**20, share))
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", str(memory))
     amount = float(found[1]) * UNITS.get(found[2].upper(), 0) if found else 0.0

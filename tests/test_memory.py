@@ -38,6 +38,16 @@ def test_the_limit_of_the_process_counts(tmp_path: Path, monkeypatch: pytest.Mon
     assert memory.free(CPU) > outside / 2
 
 
+@pytest.mark.parametrize(
+    ("device", "free", "expected"), [("cpu", 8, 0.25), ("cpu", 0.4, 0.1), ("cuda", 80, 8), ("cuda", 6, 3)]
+)
+def test_a_default_is_a_share_of_what_is_free(
+    monkeypatch: pytest.MonkeyPatch, device: str, free: float, expected: float
+) -> None:
+    monkeypatch.setattr(memory, "_lately_free", lambda *_: free * 2**30)
+    assert memory.budget(None, torch.device(device)) == pytest.approx(expected * 2**30)
+
+
 def test_chunks_are_even() -> None:
     for size in range(30):
         for largest in (1, 4, 7):

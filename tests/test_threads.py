@@ -95,14 +95,10 @@ def test_public_verbs_agree_with_one_thread(structure: str) -> None:
     assert_threads_agree(list(VERBS.values()), fitted(model, x, structure=structure), x, calls)
 
 
-@pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.parametrize(
     "options",
-    [
-        {"structure": "kron"},
-        pytest.param({"structure": "diag"}, marks=pytest.mark.release),
-        pytest.param({"structure": "full", "subset": ["2"]}, marks=pytest.mark.release),
-    ],
+    [{"structure": "kron"}, {"structure": "diag"}, {"structure": "full", "subset": ["2"]}],
     ids=["kron", "diag", "last layer"],
 )
 def test_public_verbs_agree_with_one_thread_in_many_calls(options: dict) -> None:

@@ -159,9 +159,6 @@ class Vocabulary:
     def __post_init__(self) -> None:
         self._known.update({piece: [256 + number] for number, piece in enumerate(self.pieces)})
 
-    def __len__(self) -> int:
-        return 256 + len(self.pieces)
-
     def encode(self, text: str) -> list[int]:
         """Return the tokens of a text."""
         known = self._known

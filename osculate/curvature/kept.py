@@ -70,9 +70,9 @@ def kept_plan(network: Network, x: Inputs, alone: Alone | None = None) -> Plan:
     Cost: a forward pass of one datum, the first time also that of :func:`make_plan`.
     """
     alone = alone or pass_alone(network, x)
-    origin, about = network.origin, _about(network, x, alone)
-    if origin is None:
+    if (origin := network.origin) is None:
         return make_plan(network, x, alone)
+    about = _about(network, x, alone)
     with _LOCK:
         kept = _PLANS.get(origin, ())
     found = next((each for each in kept if each.about == about), None)

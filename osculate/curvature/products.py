@@ -10,7 +10,6 @@ second derivative; one direction is verified against Jᵀ u.
 """
 
 from collections.abc import Callable
-from math import prod
 
 import torch
 from jaxtyping import Float
@@ -155,30 +154,33 @@ def portions(
         memory: Bytes.
         collected: True where the products of all data with a slice of the directions are held together.
     """
-    itemsize, size = network.state_dtype.itemsize, count(x)
+    size = count(x)
     kept, outputs = _sizes(network, x)
-    each = itemsize * (4 * network.space.size + (size * outputs if collected else 0))
+    each = 4 * network.state_dtype.itemsize * network.space.size + (size * outputs if collected else 0)
     together = max(1, min(vectors, memory // each))
     left = max(memory // 4, memory - each * together)
-    step = max(1, left // (2 * itemsize * together * (kept + outputs)))
+    pairs = left // (2 * (kept + outputs))
+    if collected and pairs >= 2 * size:  # one graph of all data serves every slice of the directions
+        together = min(together, pairs // size)
+    step = max(1, pairs // together)
     return even_parts(vectors, together), even_parts(size, step)
 
 
 def activations(network: Network, x: Inputs) -> int:
-    """The number of floats that a forward pass keeps for one datum."""
+    """The bytes that a forward pass keeps for one datum."""
     return sum(_sizes(network, x))
 
 
 def _sizes(network: Network, x: Inputs) -> tuple[int, int]:
-    """The numbers of floats that a forward pass keeps for one datum and returns."""
+    """The bytes that a forward pass keeps for one datum, and those of its outputs."""
     own = {p.untyped_storage().data_ptr() for p in network.module.parameters()}
     sizes: list[int] = []
 
     def pack(tensor: Tensor) -> Tensor:
         if tensor.untyped_storage().data_ptr() not in own:
-            sizes.append(tensor.numel())
+            sizes.append(tensor.nbytes)
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         f, _ = with_graph(network, take(x, slice(1)))
-    return sum(sizes), prod(f.shape)
+    return sum(sizes), f.numel() * network.state_dtype.itemsize

@@ -77,7 +77,7 @@ class LinearModel:
         total = sum(len(y) for _, y in batches)
         require_all(total, q)
         self._some = first = batches[0][0] if batches else floating(rows_for_shapes(q)[0], dtype)
-        each = COPIES * self.network.state_dtype.itemsize * activations(self.network, first)
+        each = COPIES * activations(self.network, first)
         room = budget(q.memory if memory is None else memory, self.network.device, total * each)
         self.parts = [
             (take(x, part), y[part]) for x, y in batches for part in even_parts(count(x), max(1, room // each))

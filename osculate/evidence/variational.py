@@ -221,7 +221,7 @@ class Held:
 
 def _rows(q: Gaussian, x: Inputs) -> int:
     """Number of data that are best passed through the network together."""
-    return CHUNK // max(1, activations(q.network, x) * q.fit.plan.outputs * q.mean.itemsize)
+    return CHUNK // max(1, activations(q.network, x) * q.fit.plan.outputs)
 
 
 def joined(batches: Sequence[tuple[Inputs, Tensor]], size: int) -> Iterator[tuple[Inputs, Tensor]]:

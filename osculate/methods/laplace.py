@@ -117,8 +117,8 @@ def laplace(
         memory: Bytes that the fit may take, or a text such as "2GB"; batches are split to fit. About a third
             is for the temporaries of a pass and the rest for the posterior, which is not refused if it is larger; the
             refinement holds the data and some twenty vectors of the size of the parameters besides. By default the
-            temporaries may take 256 MiB (up to 1 GiB for large networks; 8 GiB on a GPU), or a quarter of the free
-            memory if that is less.
+            temporaries may take 256 MiB (up to 1 GiB for large networks) or a quarter of the free memory, on a GPU
+            8 GiB or half of it, whichever is smaller.
         checkpoint: A file for the sums over the data, and for the refinement, from which an interrupted fit goes on
             where it was: the same call again ends with the same bits. It is removed at the end. The data must come in
             the same order; they are passed over, for their digest, and not summed again. Only the choice of the prior

@@ -72,8 +72,8 @@ def predict(
         samples: Number of draws for ``via="sampled"`` and ``link="functions"``, shared by all inputs, or of passes with
             dropout; by default 100, and 16 where the default takes draws. An ensemble predicts with all its members
             instead, and a mixture divides the draws among its members.
-        memory: Bytes that the call may take, or a text such as "2GB"; by default about 256 MiB (8 GiB on a GPU), or a
-            quarter of the free memory.
+        memory: Bytes that the call may take, or a text such as "2GB"; by default about 256 MiB or a quarter of the
+            free memory, on a GPU 8 GiB or half of it.
         generator: Source of random numbers.
 
     Returns:

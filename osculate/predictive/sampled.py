@@ -47,7 +47,7 @@ def _outputs(
 ) -> Iterator[Float[Tensor, "N *C"]]:
     """The outputs of functions like a network, in chunks of inputs whose activations fit into memory."""
     x = moved(x, network.device)
-    each = network.state_dtype.itemsize * activations(network, x)
+    each = activations(network, x)
     parts = even_parts(count(x), min(ROWS, budget(memory, network.device) // each))
     for function in functions:
         with torch.set_grad_enabled(graph):

@@ -60,8 +60,8 @@ def functional_variance(
         q: A Gaussian posterior, a mixture of them, or what ``osc.train`` returned.
         x: Inputs (N, …).
         diagonal: Only the variance of each output.
-        memory: Bytes that the call may take, or a text such as "2GB"; by default about 256 MiB (8 GiB on a GPU), or a
-            quarter of the free memory.
+        memory: Bytes that the call may take, or a text such as "2GB"; by default about 256 MiB or a quarter of the
+            free memory, on a GPU 8 GiB or half of it.
         via: "columns" (exact), "samples" or "sketch".
         samples: S, for the last two; the members of a mixture share them, with two at least.
         generator: Source of random numbers.

@@ -31,7 +31,7 @@ def test_a_vae_leaves_its_likelihood_and_pictures(folder: Path) -> None:
     assert {"manifold.png", "new_images.png", "reconstructions.png"} <= {path.name for path in folder.iterdir()}
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_bounds_are_told_with_their_draws_and_errors(
     run: Any, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:

@@ -237,6 +237,16 @@ def test_data_and_directions_are_cut_to_the_memory() -> None:
     assert [part.stop for part in data][-1] == 7
 
 
+def test_products_with_all_data_share_one_graph() -> None:
+    _, network, x, *_ = problem("conv2d", 7)
+    kept = products.activations(network, x)
+    memory = 5 * (4 * 8 * network.space.size) + 2 * 7 * 4 * kept
+    vectors, data = products.portions(network, x, 5, memory, collected=True)
+    assert len(vectors) > 1
+    assert len(data) == 1
+    assert len(products.portions(network, x, 5, memory)[1]) > 1
+
+
 def test_half_precision_networks_give_single_precision_products() -> None:
     model = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3))
     x, y = torch.randn(6, 4), torch.randint(3, (6,))

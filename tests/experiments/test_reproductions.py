@@ -71,6 +71,8 @@ CHEAP = (
     "aevb-figure8",
     "functions-sensitivity",
 )
+#: Experiments that run before a release alone: they take half a minute and more, or their siblings run the same code.
+LONG = ("calibration", "calibration-choice", "dip-kmnist", "functions-active", "functions-optimisation")
 #: Experiments that run with one seed, as they take several seconds with it.
 ONE_SEED = frozenset(
     {
@@ -294,9 +296,7 @@ def few_weights(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        name
-        if name in CHEAP
-        else pytest.param(name, marks=pytest.mark.release if name == "calibration-choice" else pytest.mark.slow)
+        name if name in CHEAP else pytest.param(name, marks=pytest.mark.release if name in LONG else pytest.mark.slow)
         for name in REGISTRY
     ],
 )

@@ -41,7 +41,7 @@ class StochasticBlock(MatrixFreeBlock):
 
     @cached_property
     def activations(self) -> int:
-        """The number of floats that a forward pass keeps for one datum."""
+        """The bytes that a forward pass keeps for one datum."""
         batch = self._present()[0]
         return activations(batch.network, batch.observation.x)
 
@@ -49,7 +49,7 @@ class StochasticBlock(MatrixFreeBlock):
     def _keeps(self) -> bool:
         """True if the recorded passes of all data fit into the memory that all products share."""
         first = self.batches[0]
-        total = sum(len(batch.f) for batch in self.batches) * COPIES * self.activations * first.f.itemsize
+        total = sum(len(batch.f) for batch in self.batches) * COPIES * self.activations
         return total <= budget(None, first.f.device, total)
 
     @cached_property
