@@ -59,11 +59,8 @@ class _OfTables(BaseEstimator):
         self.lr = lr
         self.random_state = random_state
 
-    def _read(self, X: Any, y: Any = None, **checks: Any) -> Any:
-        """Checked arrays; without targets those of a prediction, whose columns must be those of the fit."""
-        if y is None:
-            check_is_fitted(self)
-            return validate_data(self, X, dtype=TYPES, reset=False)
+    def _read(self, X: Any, y: Any, **checks: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Checked arrays of a fit."""
         return validate_data(self, X, y, dtype=TYPES, ensure_min_samples=2, **checks)
 
     def _learn(self, X: np.ndarray, Y: Tensor, outputs: int, likelihood: Likelihood) -> None:
@@ -129,7 +126,8 @@ class _OfTables(BaseEstimator):
 
     def _predicted(self, X: Any) -> Iterator[Distribution]:
         """Predictives of some rows at a time."""
-        x = self._standardised(self._read(X)).to(self.posterior_.mean.dtype)
+        check_is_fitted(self)
+        x = self._standardised(validate_data(self, X, dtype=TYPES, reset=False)).to(self.posterior_.mean.dtype)
         return (predict(self.posterior_, x[rows]) for rows in gen_batches(len(x), ROWS))
 
 
@@ -203,7 +201,8 @@ class LaplaceClassifier(ClassifierMixin, _OfTables):
         Args:
             X: Table (N, d).
         """
-        return self.classes_[self.predict_proba(X).argmax(1)]
+        chosen = self.predict_proba(X).argmax(1)
+        return self.classes_[chosen]
 
 
 class LaplaceRegressor(RegressorMixin, _OfTables):
