@@ -22,6 +22,7 @@ EXTRAS = {
     "rich": "cli",
     "sklearn": "data",
     "torchmetrics": "metrics",
+    "transformers": "huggingface",
     "yaml": "cli",
     "zuko": "flows",
 }
