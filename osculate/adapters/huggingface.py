@@ -25,7 +25,7 @@ IGNORED = -100
 
 
 class LaplaceTrainerCallback(TrainerCallback):
-    """Fit the posterior when ``trainer.train()`` ends: ``trainer.add_callback(LaplaceTrainerCallback("q.safetensors"))``.
+    """Fit the posterior when ``trainer.train()`` ends: ``trainer.add_callback(LaplaceTrainerCallback(path))``.
 
     The data are the batches of the Trainer's loader, with "labels" as targets, and the weights those with which the
     training ends (``load_best_model_at_end`` included). The labels of a causal language model are shifted by one, as
@@ -68,8 +68,8 @@ class LaplaceTrainerCallback(TrainerCallback):
 
         Args:
             args: Arguments of the training.
-            state: Its state.
-            control: Its control flow, which stays as it is.
+            state: State of the training, which knows the first process.
+            control: Control flow of the training, which stays as it is.
             **kwargs: The model as ``model`` and the loader as ``train_dataloader``, among others.
         """
         model: nn.Module = kwargs["model"]
@@ -91,12 +91,12 @@ class LaplaceTrainerCallback(TrainerCallback):
 
 
 class _Task:
-    """What a model is trained for: the targets of a batch as its loss takes them, and the likelihood."""
+    """Targets and likelihood of a model's loss."""
 
     def __init__(self, model: nn.Module) -> None:
         model = unwrapped(model)
         model = getattr(model, "_orig_mod", model)  # that of torch.compile
-        base = model.get_base_model() if hasattr(model, "get_base_model") else model  # that of PEFT
+        base: Any = getattr(model, "get_base_model", lambda: model)()  # that of PEFT
         self._shifts = getattr(base, "loss_type", None) == "ForCausalLM"
         self._problem = getattr(getattr(base, "config", None), "problem_type", None)
 

@@ -21,7 +21,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer  # noqa: E402
 
 
 class LaplaceCallback(Callback):
-    """Fit the posterior when ``trainer.fit`` ends: ``Trainer(callbacks=[LaplaceCallback(likelihood, "q.safetensors")])``.
+    """Fit the posterior when ``trainer.fit`` ends: ``Trainer(callbacks=[LaplaceCallback(likelihood, path)])``.
 
     The data are those of the training loader, from the module or a data module, and the weights those with which the
     training ends, after callbacks that average them. Several processes fit together, each on its share of the data.

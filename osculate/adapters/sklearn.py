@@ -1,4 +1,4 @@
-"""A posterior as an estimator of scikit-learn: tables in, class probabilities or values with standard deviations out."""
+"""A posterior as an estimator of scikit-learn: tables in, probabilities or values with standard deviations out."""
 
 from collections.abc import Callable, Iterator, Sequence
 from numbers import Real
@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.distributions import Distribution
 
 from osculate.checks import require_library, require_whole
 from osculate.evidence import refine
@@ -72,14 +71,16 @@ class _OfTables(BaseEstimator):
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         with seeded(seed):
             network = self._built(X.shape[1], outputs).to(x.dtype)
-        options = {"epochs": self.epochs, "lr": self.lr, "seed": seed, "batch_size": _rows_of_step(len(x))}
         train(
             self._method(network, likelihood, prior),
             (x, Y),
+            epochs=self.epochs,
+            lr=self.lr,
+            batch_size=min(max(len(x) // STEPS, FEWEST), MOST),
+            seed=seed,
             device="cpu",
             progress=False,
             distributed=False,
-            **options,
         )
         self.network_ = network.eval()
         fixed_noise = likelihood.has_noise and not _by_evidence(prior)
@@ -124,7 +125,7 @@ class _OfTables(BaseEstimator):
         """Inputs of the network."""
         return torch.tensor(self.scaler_.transform(X))
 
-    def _predicted(self, X: Any) -> Iterator[Distribution]:
+    def _predicted(self, X: Any) -> Iterator[Any]:
         """Predictives of some rows at a time."""
         check_is_fitted(self)
         x = self._standardised(validate_data(self, X, dtype=TYPES, reset=False)).to(self.posterior_.mean.dtype)
@@ -240,7 +241,6 @@ class LaplaceRegressor(RegressorMixin, _OfTables):
     True
     """
 
-
     def __sklearn_tags__(self) -> Any:
         """Capabilities for scikit-learn: targets (N, m) too."""
         tags = super().__sklearn_tags__()
@@ -284,8 +284,3 @@ class LaplaceRegressor(RegressorMixin, _OfTables):
 
 def _by_evidence(prior: Any) -> bool:
     return isinstance(prior, str) and prior == EVIDENCE
-
-
-def _rows_of_step(size: int) -> int:
-    """Batch size for a number of rows."""
-    return min(max(size // STEPS, FEWEST), MOST)

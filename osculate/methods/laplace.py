@@ -91,8 +91,8 @@ def laplace(
             exactly as it is.
         likelihood: p(y|f), from ``osc.likelihoods``.
         data: The training data of the network: a ``DataLoader``, any iterable of ``(x, y)`` batches, or a pair of
-            tensors or NumPy arrays ``(X, Y)``. Inputs may be tuples (``model(*x)``) or mappings (``model(**x)``). Data that do not fit
-            into memory are a stream (:func:`osculate.data.stream`) or a pair of memory-mapped NumPy arrays.
+            tensors or NumPy arrays ``(X, Y)``. Inputs may be tuples (``model(*x)``) or mappings (``model(**x)``). Data
+            that do not fit into memory are a stream (:func:`osculate.data.stream`) or a pair of memory-mapped arrays.
         structure: A name from ``osc.structures.REGISTRY``, or an object of ``osc.structures``. "auto" (the default) is
             "kron", with diagonals for layers of more than 4,096 inputs or outputs, which is said.
         curvature: "ggn" (exact), "fisher" (one sampled label for each datum: about two training epochs' cost),

@@ -11,7 +11,7 @@ import osculate as osc
 
 transformers = pytest.importorskip("transformers")
 pytest.importorskip("accelerate")
-from osculate.adapters.huggingface import LaplaceTrainerCallback
+from osculate.adapters.huggingface import LaplaceTrainerCallback  # noqa: E402
 
 VOCABULARY = 20
 SIZES = {

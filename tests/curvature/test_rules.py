@@ -170,7 +170,9 @@ def test_attention_written_out_gives_what_torch_gives(options: dict, extra: bool
                 assert_close(mine, theirs)
 
 
-@pytest.mark.parametrize("mask", [None, BOOLEAN, BOOLEAN & ~BOOLEAN[0], FLOAT], ids=["none", "boolean", "no key", "real"])
+@pytest.mark.parametrize(
+    "mask", [None, BOOLEAN, BOOLEAN & ~BOOLEAN[0], FLOAT], ids=["none", "boolean", "no key", "real"]
+)
 def test_attention_by_its_unfused_kernel_gives_what_torch_gives(mask: Tensor | None) -> None:
     x = torch.randn(3, 2, 4, 4, dtype=torch.double)
     expected = F.scaled_dot_product_attention(*x, attn_mask=mask)
