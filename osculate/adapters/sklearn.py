@@ -1,6 +1,6 @@
 """A posterior as an estimator of scikit-learn: tables in, probabilities or values with standard deviations out."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from numbers import Real
 from typing import Any
 
@@ -15,7 +15,6 @@ from osculate.methods import MAP, EvidenceUpdates, MarginalLikelihood, Method, l
 from osculate.networks import MLP
 from osculate.predictive import predict
 from osculate.randomness import seeded
-from osculate.structures import Structure
 from osculate.training import train
 
 require_library("sklearn", "estimators")
@@ -40,14 +39,14 @@ EVIDENCE, PRECISION = "evidence", 1.0
 class _OfTables(BaseEstimator):
     """The settings and the training that both estimators share; inputs are standardised."""
 
-    def __init__(
+    def __init__(  # scikit-learn demands that settings of any type are kept until the fit
         self,
-        hidden: Sequence[int] = (50,),
-        network: Callable[[int, int], nn.Module] | None = None,
+        hidden: Any = (50,),
+        network: Any = None,
         prior: Any = EVIDENCE,
-        structure: str | Structure = "auto",
-        epochs: int = 100,
-        lr: float | str = 1e-2,
+        structure: Any = "auto",
+        epochs: Any = 100,
+        lr: Any = 1e-2,
         random_state: Any = None,
     ) -> None:
         self.hidden = hidden
@@ -104,7 +103,7 @@ class _OfTables(BaseEstimator):
             TypeError: ``network`` is no function that makes a module.
         """
         if self.network is None:
-            return MLP(inputs, tuple(self.hidden), outputs)
+            return MLP(inputs, np.atleast_1d(np.array(self.hidden, dtype=int)).tolist(), outputs)
         made = None if isinstance(self.network, nn.Module) else self.network(inputs, outputs)
         if not isinstance(made, nn.Module):
             raise TypeError(
@@ -140,7 +139,7 @@ class LaplaceClassifier(ClassifierMixin, _OfTables):
     for a fixed number of epochs with a learning rate that falls to zero; nothing is held out.
 
     Args:
-        hidden: Widths of the hidden layers of the network, an MLP with tanh.
+        hidden: Widths of the hidden layers of the network, an MLP with tanh; a number is one layer.
         network: Function from the numbers of features and of outputs to a module with fresh weights, in place of the
             MLP.
         prior: "evidence" (precisions by the evidence, after a training with precision 1), a prior precision for
@@ -214,7 +213,7 @@ class LaplaceRegressor(RegressorMixin, _OfTables):
     (:class:`osculate.methods.MarginalLikelihood`); nothing is held out.
 
     Args:
-        hidden: Widths of the hidden layers of the network, an MLP with tanh.
+        hidden: Widths of the hidden layers of the network, an MLP with tanh; a number is one layer.
         network: Function from the numbers of features and of outputs to a module with fresh weights, in place of the
             MLP.
         prior: "evidence" (precisions by the evidence), a prior precision for training and posterior, or an object of

@@ -113,6 +113,8 @@ def test_a_network_of_the_user() -> None:
     assert fitted.network_[0].out_features == 7
     assert fitted.posterior_.structure.structure.name == "diag"
     assert not fitted.network_.training
+    assert [p.numel() for p in classifier(hidden=4, epochs=1).fit(X, LABELS).network_.parameters()] == [12, 4, 8, 2]
+    assert len(list(classifier(hidden=(), epochs=1).fit(X, LABELS).network_.parameters())) == 2
     with pytest.raises(TypeError, match="must be a function of the numbers of features and of outputs.*got Linear"):
         classifier(network=nn.Linear(3, 2)).fit(X, LABELS)
     with pytest.raises(TypeError, match="got str"):
