@@ -65,7 +65,7 @@ def as_batches(data: Data, batch_size: int = BATCH_SIZE, may_be_empty: bool = Fa
     elif isinstance(data, Dataset):
         batches = DataLoader(data, batch_size=batch_size)
     elif isinstance(data, Iterable) and not isinstance(data, Tensor | str | dict):
-        batches = _counted_once(data) if isinstance(data, DataLoader) else data
+        batches = counted_once(data) if isinstance(data, DataLoader) else data
     else:
         raise TypeError(
             f"data must be a DataLoader, an iterable of (x, y) batches or a pair of tensors (X, Y), "
@@ -78,7 +78,7 @@ def as_batches(data: Data, batch_size: int = BATCH_SIZE, may_be_empty: bool = Fa
         raise ValueError("the data hold no batch: the loader is empty. Pass at least one (x, y) batch.")
 
 
-def _counted_once(loader: DataLoader) -> Iterable:
+def counted_once(loader: DataLoader) -> Iterable:
     """The batches of a loader, without rows that processes or workers repeat."""
     if isinstance(loader.dataset, IterableDataset):
         return _of_workers(loader) if loader.num_workers > 1 and getattr(loader, "in_order", True) else loader

@@ -27,6 +27,7 @@ EXTRAS = {
     "sklearn": "data",
     "tensorboard": "tensorboard",
     "torchmetrics": "metrics",
+    "transformers": "huggingface",
     "yaml": "cli",
     "zuko": "flows",
 }

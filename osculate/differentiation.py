@@ -42,6 +42,8 @@ def _unfused(
     is_causal: bool = False,
     **options: Any,
 ) -> Tensor:
+    if attn_mask is not None and attn_mask.dtype == torch.bool:  # which this kernel would add as zeros and ones
+        attn_mask = torch.zeros_like(attn_mask, dtype=query.dtype).masked_fill(~attn_mask, -torch.inf)
     return torch._scaled_dot_product_attention_math(query, key, value, attn_mask, dropout_p, is_causal, **options)[0]
 
 

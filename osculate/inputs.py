@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, TypeAlias
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
@@ -42,6 +43,44 @@ def tensors(x: Any) -> dict[str, Tensor]:
         for name, value in parts
         for inner, tensor in tensors(value).items()
     }
+
+
+def copied(array: np.ndarray) -> Tensor:
+    """A copy of an array as a tensor, with the order of bytes of this machine.
+
+    Raises:
+        TypeError: it holds no real numbers.
+    """
+    if array.dtype.kind not in "biuf":
+        raise TypeError(f"an array of type {array.dtype} holds no real numbers: convert it, or encode its values.")
+    return torch.from_numpy(np.array(array, dtype=array.dtype.newbyteorder("="), order="C"))
+
+
+def from_arrays(x: Any, dtype: torch.dtype | None = None) -> Any:
+    """The same inputs with tensors in place of NumPy arrays; tensors and other objects stay as they are.
+
+    Args:
+        x: Inputs.
+        dtype: Floating type of arrays of real numbers; None leaves their own.
+
+    Raises:
+        TypeError: an array holds no real numbers.
+
+    >>> from_arrays(np.zeros(2), torch.float32)
+    tensor([0., 0.])
+    """
+    if isinstance(x, np.ndarray):
+        return copied(x) if dtype is None else as_floating(copied(x), dtype)
+    if isinstance(x, Mapping) and any(isinstance(value, np.ndarray) for value in x.values()):
+        return {name: from_arrays(value, dtype) for name, value in x.items()}
+    if isinstance(x, tuple | list) and any(isinstance(value, np.ndarray) for value in x):
+        return tuple(from_arrays(value, dtype) for value in x)
+    return x
+
+
+def floating_type(module: nn.Module) -> torch.dtype | None:
+    """The type of the first parameter of floating type, if there is one."""
+    return next((p.dtype for p in module.parameters() if p.is_floating_point()), None)
 
 
 def needs_gradient(x: Any) -> bool:
@@ -109,7 +148,7 @@ def call(module: nn.Module, x: Any, theta: Mapping[str, Tensor] | None = None) -
     try:
         f = module(*positional, **named) if theta is None else called_at(module, theta, positional, named)
     except (RuntimeError, ValueError):
-        require_type(x, next((p.dtype for p in module.parameters() if p.is_floating_point()), None))
+        require_type(x, floating_type(module))
         raise
     return output_of(f, x)
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from osculate.checks import require_whole
 from osculate.distributed import Group
+from osculate.inputs import copied, from_arrays
 
 #: Inputs and targets of some rows.
 Pair: TypeAlias = tuple[np.ndarray, np.ndarray]
@@ -142,7 +143,7 @@ class RowStream:
 
     def _tensors(self, x: np.ndarray, y: np.ndarray) -> tuple[Tensor, Tensor]:
         """A copy of some rows as tensors."""
-        inputs, targets = _copied(x), _copied(y)
+        inputs, targets = copied(x), copied(y)
         if self.dtype is None:
             return inputs, targets
         return inputs.to(self.dtype), targets.to(self.dtype if targets.is_floating_point() else torch.long)
@@ -152,29 +153,30 @@ class RowStream:
         return f"RowStream(num_rows={self.num_rows:,}, batches={len(self):,}, batch_size={self.batch_size:,})"
 
 
-def _copied(array: np.ndarray) -> Tensor:
-    """A copy as a tensor, with the order of bytes of this machine."""
-    return torch.from_numpy(np.array(array, dtype=array.dtype.newbyteorder("="), order="C"))
-
-
 def _joined(parts: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
     return torch.cat([x for x, _ in parts]), torch.cat([y for _, y in parts])
 
 
-def lazily(data: Any, batch_size: int) -> Any:
-    """The data, or a stream in place of a pair of NumPy arrays of which one at least is memory-mapped.
+def lazily(data: Any, batch_size: int, dtype: torch.dtype | None = None) -> Any:
+    """The data, with tensors in place of NumPy arrays, or a stream where one at least is memory-mapped.
 
     Args:
         data: Data in any form.
         batch_size: Rows of a batch of such a stream.
+        dtype: Floating type of arrays in memory; None leaves their own. Whole numbers as targets become int64.
 
     Raises:
         ValueError: the two arrays differ in length.
         TypeError: one of them holds no real numbers.
     """
-    if not (isinstance(data, tuple | list) and len(data) == 2 and any(isinstance(each, np.memmap) for each in data)):
+    if not (isinstance(data, tuple | list) and len(data) == 2):
         return data
     x, y = data
+    if not any(isinstance(each, np.memmap) for each in data):
+        if isinstance(y, np.ndarray):
+            y = from_arrays(y, dtype)
+            return from_arrays(x, dtype), y if y.is_floating_point() else y.long()
+        return (from_arrays(x, dtype), y) if isinstance(x, np.ndarray) else data
     if not isinstance(x, np.ndarray) or not isinstance(y, np.ndarray):
         x, y = (each.numpy(force=True) if isinstance(each, Tensor) else each for each in data)
     for name, array in (("X", x), ("Y", y)):

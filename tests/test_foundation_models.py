@@ -358,3 +358,11 @@ def test_ignored_positions_do_not_count() -> None:
         osc.tasks.sequence_uncertainty(numbers, torch.randn(5, 2))
     with pytest.raises(TypeError, match="single function"):
         osc.tasks.sequence_uncertainty(osc.posteriors.Point(causal_model(), TOKENS), x)
+
+
+def test_targets_of_several_lengths_are_fitted_and_not_refined() -> None:
+    data = [sequences(length=5), sequences(length=4)]
+    with pytest.warns(UserWarning, match="not refined: the targets of some batches have the shape"):
+        q = osc.laplace(causal_model(), TOKENS, data, subset="lora", curvature="ggn", prior=1.0)
+    assert q.num_data == 12
+    assert q.offset is None

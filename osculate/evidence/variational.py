@@ -181,7 +181,8 @@ class Held:
         """The data that a posterior was fitted to.
 
         Raises:
-            ValueError: there are none, or more or fewer than those of the fit, or too many for the memory.
+            ValueError: there are none, or more or fewer than those of the fit, of different shapes, or too many for
+                the memory.
         """
         batches: list[tuple[Inputs, Tensor]] = []
         with q.processes.together():
@@ -192,6 +193,12 @@ class Held:
         require_all(sum(len(y) for _, y in batches), q)
         if not batches:  # in a process without data
             return cls([], rows_for_shapes(q)[1][:0], [])
+        shapes = sorted({tuple(y.shape[1:]) for _, y in batches})
+        if len(shapes) > 1:
+            raise ValueError(
+                f"the targets of some batches have the shape {shapes[0]}, those of others {shapes[1]}, and the "
+                "refinement holds all of them together: pad them to one length, or fit with refine=False."
+            )
         batches = list(joined(batches, _rows(q, batches[0][0])))
         targets = torch.cat([y for _, y in batches])
         rows = torch.arange(len(targets), device=targets.device).split([len(y) for _, y in batches])

@@ -28,7 +28,7 @@ from osculate.curvature.kept import kept_plan
 from osculate.distributed import Group, group
 from osculate.evidence import calibrated, maximise_evidence
 from osculate.evidence.variational import require_memory
-from osculate.inputs import Inputs, moved
+from osculate.inputs import Inputs, floating_type, moved
 from osculate.memory import DEFAULT_BUDGET, sparing
 from osculate.methods._base import require_network, unwrapped
 from osculate.methods.subnetwork import Subnetwork, Units, path_variance
@@ -91,8 +91,8 @@ def laplace(
             exactly as it is.
         likelihood: p(y|f), from ``osc.likelihoods``.
         data: The training data of the network: a ``DataLoader``, any iterable of ``(x, y)`` batches, or a pair of
-            tensors ``(X, Y)``. Inputs may be tuples (``model(*x)``) or mappings (``model(**x)``). Data that do not fit
-            into memory are a stream (:func:`osculate.data.stream`) or a pair of memory-mapped NumPy arrays.
+            tensors or NumPy arrays ``(X, Y)``. Inputs may be tuples (``model(*x)``) or mappings (``model(**x)``). Data
+            that do not fit into memory are a stream (:func:`osculate.data.stream`) or a pair of memory-mapped arrays.
         structure: A name from ``osc.structures.REGISTRY``, or an object of ``osc.structures``. "auto" (the default) is
             "kron", with diagonals for layers of more than 4,096 inputs or outputs, which is said.
         curvature: "ggn" (exact), "fisher" (one sampled label for each datum: about two training epochs' cost),
@@ -169,7 +169,7 @@ def laplace(
     model = unwrapped(model)
     if isinstance(subset, str) and is_pattern(subset):
         subset = [subset]
-    data = lazily(data, BATCH_SIZE)
+    data = lazily(data, BATCH_SIZE, floating_type(model))
     if output is not None:
         if not isinstance(subset, str | Subnetwork):  # in the names of the model
             subset = [f"network.{name}" for name in select(model, subset)]
@@ -233,6 +233,7 @@ def laplace(
             q = _refined(q, by_evidence, refine is True, progress, file)
         if validation is None:
             return q
+        validation = lazily(validation, BATCH_SIZE, q.mean.dtype)
         processes.require_same(processes.gather({"validation data": str(fingerprint(validation))}))
         return tune(q, validation, progress=progress)
 

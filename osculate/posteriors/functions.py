@@ -9,13 +9,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from osculate.batches import require_finite, require_inputs
-from osculate.inputs import Inputs, concatenate, count, moved, take
+from osculate.inputs import Inputs, concatenate, count, from_arrays, moved, take
 from osculate.linalg import cholesky, jittered
 from osculate.posteriors.gaussian import Gaussian, as_gaussian
 from osculate.posteriors.linearised import joint_covariance, moments, require_room, single_outputs
 
 
-def function_posterior(q: Any, x: Inputs) -> "FunctionPosterior":
+def function_posterior(q: Any, x: Any) -> "FunctionPosterior":
     r"""The joint Gaussian of the linearised function values at some inputs.
 
     .. math:: f(x) \sim N\big(f(x; \theta^*) + J(x)(m - \theta^*),\; J(x) \Lambda^{-1} J(x')^\top\big)
@@ -42,6 +42,7 @@ def function_posterior(q: Any, x: Inputs) -> "FunctionPosterior":
     (torch.Size([5, 1]), True)
     """
     gaussian = as_gaussian(q, "function_posterior")
+    x = from_arrays(x, gaussian.network.dtype)
     require_inputs(x)
     return FunctionPosterior(gaussian, moved(x, gaussian.network.device))
 

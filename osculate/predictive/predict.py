@@ -11,7 +11,7 @@ from torch.distributions import Distribution
 from osculate.batches import require_inputs
 from osculate.checks import require_generator, require_whole
 from osculate.curvature.engine import AFFORDABLE, are_costly
-from osculate.inputs import Inputs, count, moved, take, tensors
+from osculate.inputs import Inputs, count, from_arrays, moved, take, tensors
 from osculate.likelihoods import Likelihood, Link
 from osculate.memory import free, require, sparing
 from osculate.posteriors import Ensemble, Gaussian, Mixture, Posterior, Sampled, as_gaussian, as_posterior
@@ -56,7 +56,7 @@ def predict(
 
     Args:
         q: A posterior, or what ``osc.train`` returned.
-        x: Inputs (N, …): a tensor, a tuple of tensors (``model(*x)``) or a mapping (``model(**x)``).
+        x: Inputs (N, …): a tensor or NumPy array, a tuple of them (``model(*x)``) or a mapping (``model(**x)``).
         via: "linearised" (the default for a Gaussian posterior: f is linear in θ, in closed form up to the link),
             "sampled" (the network itself at sampled weights), "members" (those of an ensemble), "dropout" (passes with
             dropout active), "mode" (the network as it is). A posterior's ``ways`` lists its own, the default first.
@@ -100,6 +100,7 @@ def predict(
     Normal(loc: torch.Size([4, 1]), scale: torch.Size([4, 1]))
     """
     posterior = as_posterior(q)
+    x = from_arrays(x, posterior.network.dtype)
     by_draws = link is None and via is None and joint is None and _draws_are_cheaper(posterior, x)
     if by_draws:
         samples, generator = samples or FEW, generator or torch.Generator().manual_seed(0)
@@ -226,6 +227,7 @@ def sample_functions(
     torch.Size([6, 5, 3])
     """
     posterior = as_posterior(q)
+    x = from_arrays(x, posterior.network.dtype)
     if not isinstance(posterior, Sampled):
         raise TypeError(
             f"a {type(posterior).__name__} posterior has a single function, and no distribution to sample: fit "

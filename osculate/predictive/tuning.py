@@ -503,7 +503,7 @@ class _Validation:
         self._memory = budget(self.q.memory, self.q.network.device)
         self._kept: list[tuple[Projected, Tensor]] | None = []
         # a loader is read once: it may shuffle, or end; a stream is not held
-        data = lazily(self.data, BATCH_SIZE)
+        data = lazily(self.data, BATCH_SIZE, self.q.mean.dtype)
         self._batches = Fixed(data, BATCH_SIZE) if isinstance(data, RowStream) else list(as_batches(data))
         self._last: tuple[Candidate, list[tuple[Projected, Tensor, Tensor]]] | None = None
         self._alone: list[tuple[Tensor, Tensor]] = []  # outputs of the network, and targets

@@ -11,7 +11,7 @@ from torch import Tensor
 from osculate.batches import require_inputs
 from osculate.curvature.linearisation import Linearisation
 from osculate.curvature.products import portions
-from osculate.inputs import Inputs, count, moved, take
+from osculate.inputs import Inputs, count, from_arrays, moved, take
 from osculate.linalg import eigh
 from osculate.memory import budget
 from osculate.posteriors import Gaussian, Mixture, Posterior, as_gaussian, as_posterior
@@ -90,6 +90,7 @@ def functional_variance(
     (torch.Size([5, 3, 3]), torch.Size([5, 3]))
     """
     posterior = as_posterior(q)
+    x = from_arrays(x, posterior.network.dtype)
     require_inputs(x)
     choose("way to functional variances", via, ("columns", "samples", "sketch"))
     if via != "columns":

@@ -12,6 +12,7 @@ from osculate.posteriors import as_posterior
 from osculate.predictive.predict import predict
 from osculate.progress import track
 from osculate.randomness import fresh_seed
+from osculate.streams import lazily
 
 
 def in_closed_form(compute: Callable[..., Tensor], *arguments: Tensor) -> Tensor | None:
@@ -28,6 +29,7 @@ def predictions(
     """Yield (predictive, x, y), optionally with a progress bar."""
     if batch_size < 1:
         raise ValueError(f"batch_size must be at least 1, got {batch_size}.")
+    data = lazily(data, batch_size, as_posterior(q).network.dtype)
     batches: Any = as_batches(data, batch_size)
     state: Tensor | None = None
     if (options.get("via") or as_posterior(q).ways[0]) == "sampled":

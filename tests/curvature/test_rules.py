@@ -18,6 +18,7 @@ from osculate.curvature.engine import pieces
 from osculate.curvature.plan import Plan, make_plan
 from osculate.curvature.rules import RULES, Call, Local, Pulled, Use, affine, rows_of, squares_of
 from osculate.curvature.squared import squared_diagonal
+from osculate.differentiation import Unfused
 from osculate.inputs import Inputs, call, take
 from osculate.parameters import Network, trainable
 from osculate.structures.blocks import DiagonalBlock
@@ -167,6 +168,16 @@ def test_attention_written_out_gives_what_torch_gives(options: dict, extra: bool
             assert (mine is None) == (theirs is None)
             if mine is not None:
                 assert_close(mine, theirs)
+
+
+@pytest.mark.parametrize(
+    "mask", [None, BOOLEAN, BOOLEAN & ~BOOLEAN[0], FLOAT], ids=["none", "boolean", "no key", "real"]
+)
+def test_attention_by_its_unfused_kernel_gives_what_torch_gives(mask: Tensor | None) -> None:
+    x = torch.randn(3, 2, 4, 4, dtype=torch.double)
+    expected = F.scaled_dot_product_attention(*x, attn_mask=mask)
+    with Unfused():
+        assert_close(F.scaled_dot_product_attention(*x, attn_mask=mask), expected)
 
 
 @pytest.mark.parametrize("make", [nn.RNN, nn.GRU, nn.LSTM])

@@ -1,0 +1,131 @@
+"""A posterior at the end of a user's own training by Lightning, by one line."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+import osculate as osc
+
+pytest.importorskip("lightning")
+import lightning.pytorch as pl
+from lightning.pytorch.callbacks import WeightAveraging
+
+from osculate.adapters._loaders import Pairs
+from osculate.adapters.lightning import LaplaceCallback
+
+X = torch.randn(60, 2, generator=torch.Generator().manual_seed(0))
+Y = (X[:, 0] > 0).long()
+LIKELIHOOD = osc.likelihoods.Categorical()
+#: Settings of a trainer that writes nothing.
+SILENT = {
+    "max_epochs": 2,
+    "accelerator": "cpu",
+    "logger": False,
+    "enable_checkpointing": False,
+    "enable_progress_bar": False,
+    "enable_model_summary": False,
+}
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:lightning")
+
+
+class Classifier(pl.LightningModule):
+    """As a user writes it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.network = nn.Sequential(nn.Linear(2, 8), nn.Dropout(0.1), nn.Tanh(), nn.Linear(8, 2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.network(x)
+
+    def training_step(self, batch: Any, number: int) -> Tensor:
+        return nn.functional.cross_entropy(self(batch[0]), batch[1])
+
+    def validation_step(self, batch: Any, number: int) -> None:
+        self.log("nll", nn.functional.cross_entropy(self(batch[0]), batch[1]))
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.Adam(self.parameters(), lr=1e-2)
+
+
+class Points(pl.LightningDataModule):
+    """The data of a user."""
+
+    def train_dataloader(self) -> DataLoader:
+        return DataLoader(TensorDataset(X, Y), batch_size=16, shuffle=True)
+
+    def val_dataloader(self) -> DataLoader:
+        return DataLoader(TensorDataset(X[:20], Y[:20]), batch_size=16)
+
+
+def trained(callback: LaplaceCallback, *others: pl.Callback, data: Any = None, **changes: Any) -> Classifier:
+    model = Classifier()
+    trainer = pl.Trainer(**{**SILENT, **changes}, callbacks=[callback, *others])
+    trainer.fit(model, datamodule=data or Points())
+    return model
+
+
+def test_one_line_fits_refines_and_saves(tmp_path: Path) -> None:
+    callback = LaplaceCallback(LIKELIHOOD, tmp_path / "new" / "q.safetensors")
+    model = trained(callback)
+    q = callback.posterior
+    assert q is not None
+    assert q.num_data == 60
+    assert q.offset is not None  # refined
+    assert torch.equal(q.network.mean, torch.cat([p.detach().flatten() for p in model.parameters()]))
+    assert model.training
+    again = osc.load(tmp_path / "new" / "q.safetensors", model)
+    assert torch.equal(osc.predict(again, X).probs, osc.predict(q, X).probs)
+    expected = osc.laplace(model.eval(), LIKELIHOOD, (X, Y))
+    torch.testing.assert_close(osc.predict(q, X).probs, osc.predict(expected, X).probs, rtol=1e-2, atol=1e-3)
+
+
+def test_options_the_network_within_and_held_out_data() -> None:
+    callback = LaplaceCallback(LIKELIHOOD, module="network", validation=True, structure="full", prior=1.0)
+    model = trained(callback)
+    assert callback.posterior is not None
+    assert callback.posterior.structure.structure.name == "full"
+    assert callback.posterior.tuning is not None
+    assert repr(callback.posterior.model) == repr(model.network)
+    flipped = LaplaceCallback(LIKELIHOOD, batch=lambda batch: (batch[0], 1 - batch[1]), refine=False)
+    trained(flipped, limit_train_batches=2)
+    assert flipped.posterior is not None
+    assert flipped.posterior.num_data == 32  # as far as the training read
+    loader = LaplaceCallback(LIKELIHOOD, validation=(X, Y))
+    trained(loader)
+    assert loader.posterior is not None
+    assert loader.posterior.tuning is not None
+
+
+def test_weights_are_those_after_other_callbacks() -> None:
+    callback = LaplaceCallback(LIKELIHOOD, prior=1.0, refine=False)
+    model = trained(callback, WeightAveraging())  # copies the average in its on_train_end
+    assert callback.posterior is not None
+    assert torch.equal(callback.posterior.mean, torch.cat([p.detach().flatten() for p in model.parameters()]))
+
+
+class WithoutValidation(Points):
+    """Training data alone."""
+
+    val_dataloader = pl.LightningDataModule.val_dataloader
+
+
+def test_what_cannot_be_fitted_is_refused_before_the_training() -> None:
+    with pytest.raises(ValueError, match="has no module 'net'; its modules are 'network'"):
+        trained(LaplaceCallback(LIKELIHOOD, module="net"))
+    with pytest.raises(ValueError, match="validation data of the trainer, which has none"):
+        trained(LaplaceCallback(LIKELIHOOD, validation=True), data=WithoutValidation())
+
+
+def test_pairs_of_a_loader_without_the_rows_that_a_sampler_repeats() -> None:
+    data = TensorDataset(X[:5], Y[:5])
+    loader = DataLoader(data, batch_size=2, sampler=DistributedSampler(data, 2, 1, shuffle=False))
+    pairs = Pairs(loader, lambda batch: (batch[0], 1 - batch[1]))
+    assert [len(y) for _, y in pairs] == [2]  # of three rows the last is repeated
+    assert [len(y) for _, y in Pairs(loader, lambda batch: batch, batches=1)] == [2]
+    assert len(pairs) == 2
+    assert torch.equal(next(iter(pairs))[1], 1 - Y[1:5:2])
