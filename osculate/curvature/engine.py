@@ -6,7 +6,7 @@ into forms. A :class:`Plan`, made and verified once on the first batch, lists th
 that need the fallback: per-datum vector-Jacobian products, slower and never wrong.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -274,26 +274,44 @@ def _forms(network: Network, plan: Plan, tape: Tape, x: Inputs, columns: Tensor)
             f"the network used {', '.join(sorted(changed))} in another way than on the first batch. "
             "Put inputs that take every path of its control flow into the first batch."
         )
-    size, cotangents = len(tape.f), columns.to(tape.f.dtype)
+    cotangents = columns.to(tape.f.dtype)
     uses = [(use, edge) for use, edge, _ in tape.uses if set(use.names) <= by_rule]
     pulled = pull(tape.f, [edge for _, edge in uses], cotangents, tape.graph)
-    found: dict[int, list[tuple[Use, Form]]] = {}
-    owner = {name: number for number, block in enumerate(plan.blocks) for name in block.names}
-    for (use, _), g in zip(uses, pulled, strict=True):
-        if g is not None:
-            form = in_state_dtype(use.form(g).per_sample(size), network.state_dtype)
-            found.setdefault(owner[use.names[0]], []).append((use, form))
-    result = {number: _combine(plan.blocks[number], members, network) for number, members in found.items()}
+    result = forms_of(network, plan, [(use, g) for (use, _), g in zip(uses, pulled, strict=True)], len(tape.f))
     fallback = [number for number, block in enumerate(plan.blocks) if block.kind == "fallback"]
     if fallback:
         names = [plan.blocks[number].names[0] for number in fallback]
         rows = fallback_forms(network, names, x, cotangents, tape.graph)
         rows = [in_state_dtype(form, network.state_dtype) for form in rows]
         result.update(zip(fallback, rows, strict=True))
-    for number, form in result.items():
-        if (kept := plan.blocks[number].kept) is not None:
-            result[number] = Dense(form.entries(kept.to(network.device)))
+        result = {n: _kept(form, plan.blocks[n], network) if n in fallback else form for n, form in result.items()}
     return dict(sorted(result.items()))
+
+
+def forms_of(
+    network: Network, plan: Plan, pulled: Sequence[tuple[Use, Tensor | None]], size: int
+) -> dict[int, Form]:
+    """The form of each block that the uses belong to, by its index.
+
+    Args:
+        network: The network.
+        plan: Its plan.
+        pulled: Uses of parameters by rule, each with the columns (V, N, *output) pulled back to it, if any.
+        size: N.
+    """
+    found: dict[int, list[tuple[Use, Form]]] = {}
+    owner = {name: number for number, block in enumerate(plan.blocks) for name in block.names}
+    for use, g in pulled:
+        if g is not None:
+            form = in_state_dtype(use.form(g).per_sample(size), network.state_dtype)
+            found.setdefault(owner[use.names[0]], []).append((use, form))
+    blocks = {number: plan.blocks[number] for number in found}
+    return {n: _kept(_combine(blocks[n], members, network), blocks[n], network) for n, members in found.items()}
+
+
+def _kept(form: Form, block: BlockSpec, network: Network) -> Form:
+    """The entries that a subnetwork keeps, or the form as it is."""
+    return form if block.kept is None else Dense(form.entries(block.kept.to(network.device)))
 
 
 def in_state_dtype(form: Form, dtype: torch.dtype) -> Form:

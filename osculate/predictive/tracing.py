@@ -1,0 +1,216 @@
+"""A predictive as a graph of tensor operations, for batches of any size."""
+
+from collections.abc import Callable, Mapping
+from functools import reduce
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+from torch._subclasses import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
+
+from osculate.curvature.columns import Columns
+from osculate.curvature.engine import forms_of
+from osculate.curvature.forms import AnyForm, Outer, Unit
+from osculate.curvature.tape import Recorder
+from osculate.differentiation import Traceable
+from osculate.inputs import output_of
+from osculate.likelihoods import Likelihood
+from osculate.parameters import frozen_copy
+from osculate.posteriors import Gaussian
+from osculate.structures import PosteriorPrecision
+from osculate.structures.blocks import DensePrecision, DiagonalPrecision, KroneckerPrecision, Precision, grams
+
+#: Operations that only name a tensor again.
+_SAME = (torch.ops.aten.detach.default, torch.ops.aten.alias.default, torch.ops.aten.lift_fresh_copy.default)
+#: The end of a slice up to the last entry.
+_END = 2**63 - 1
+
+
+def traced(function: Callable[[Tensor], Any], x: Tensor) -> fx.GraphModule:
+    """A function of a batch as a graph for batches of any size, without gradients; its constants are buffers.
+
+    Args:
+        function: The function; what it reads beside its argument is constant.
+        x: Some inputs (N, …), two at least.
+
+    Raises:
+        ValueError: it treats this number of inputs in a way of its own.
+    """
+    function(x)  # what it computes once and keeps is made of numbers
+    mode = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
+    sizes = [DimDynamic.DYNAMIC, *[DimDynamic.STATIC] * (x.ndim - 1)]
+    fake = mode.from_tensor(x.detach().clone(), symbolic_context=StatelessSymbolicContext(sizes))
+    with mode:
+        graph = make_fx(function, _allow_non_fake_inputs=True)(fake)
+    if mode.shape_env is not None and mode.shape_env.replacements:
+        raise ValueError("an operation of this network depends on the number of inputs")
+    _simplify(graph)
+    return graph
+
+
+def _simplify(graph: fx.GraphModule) -> None:
+    """Drop what only names tensors again, and compute what depends on constants alone."""
+    values: dict[fx.Node, Tensor] = {}
+    for node in list(graph.graph.nodes):
+        if node.op == "get_attr":
+            values[node] = getattr(graph, node.target).detach()
+        elif node.op != "call_function":
+            continue
+        elif node.target in _SAME or _keeps_all(node):
+            node.replace_all_uses_with(node.args[0])
+            graph.graph.erase_node(node)
+        elif (inputs := node.all_input_nodes) and all(each in values for each in inputs):
+            args, kwargs = fx.map_arg((node.args, node.kwargs), values.__getitem__)
+            found = node.target(*args, **kwargs)
+            if isinstance(found, Tensor) and not _writes(node):
+                values[node] = found
+    before, kept = [*graph._parameters, *graph._buffers], dict[int, str]()
+    for node, value in values.items():
+        if all(user in values for user in node.users):
+            continue
+        name = kept.setdefault(id(value), f"constant{len(kept)}")
+        if not hasattr(graph, name):
+            graph.register_buffer(name, value)
+        with graph.graph.inserting_before(node):
+            node.replace_all_uses_with(graph.graph.get_attr(name), delete_user_cb=lambda user: user not in values)
+    for node in reversed(values):
+        graph.graph.erase_node(node)
+    for name in before:
+        delattr(graph, name)
+    graph.graph.eliminate_dead_code()
+    graph.recompile()
+
+
+def _writes(node: fx.Node) -> bool:
+    """True if an operation, or one that uses its result, writes in place."""
+    schemas = [getattr(each.target, "_schema", None) for each in (node, *node.users)]
+    return any(schema is not None and schema.is_mutable for schema in schemas)
+
+
+def _keeps_all(node: fx.Node) -> bool:
+    """True for a slice of everything."""
+    whole = node.target is torch.ops.aten.slice.Tensor and len(node.args) == 4
+    return whole and node.args[2] == 0 and node.args[3] == _END
+
+
+def contraction(precision: PosteriorPrecision, dtype: torch.dtype) -> Callable[[Mapping[int, AnyForm], int], Tensor]:
+    """A function from forms, and the number of columns that belong together, to J Λ⁻¹ Jᵀ, without factorisations.
+
+    Args:
+        precision: Λ.
+        dtype: Type of the rows.
+
+    Raises:
+        ValueError: a structure other than products of factors, diagonals and dense matrices.
+    """
+    whiten: dict[Precision, Tensor] = {}
+    for part in precision.parts:
+        if isinstance(part, DensePrecision):
+            whiten[part] = part.whiten(torch.eye(len(part.size), dtype=dtype, device=part.size.device))
+        elif not isinstance(part, KroneckerPrecision | DiagonalPrecision):
+            name = precision.curvature.structure.name
+            raise ValueError(
+                f"osc.deploy cannot precompute the factors of structure={name!r}: fit with 'kron', 'diag' or 'full', or "
+                "predict with osc.predict."
+            )
+
+    def contract(forms: Mapping[int, AnyForm], group: int) -> Tensor:
+        each = zip(precision.parts, precision.curvature.project(forms, group), strict=True)
+        used = [(part, projected) for part, projected in each if projected is not None]
+        return reduce(
+            torch.add,
+            (grams(p @ whiten[part], group) if part in whiten else part.contract(p, group) for part, p in used),
+        )
+
+    return contract
+
+
+def moments_by_layers(q: Gaussian, x: Tensor, likelihood: Likelihood | None) -> fx.GraphModule:
+    """The mean of the function, and covariances (N, T, E, E) of its outputs, by one pass forward and one back.
+
+    Args:
+        q: The posterior.
+        x: Some inputs.
+        likelihood: The likelihood whose interacting outputs have covariances; None for variances alone.
+
+    Raises:
+        ValueError: a parameter is used in a way that no rule covers, or an operation cannot be traced.
+    """
+    plan, contract, network = q.fit.plan, contraction(q.precision, q.network.state_dtype), q.network
+    if names := [name for block in plan.blocks if block.kind == "fallback" for name in block.names]:
+        raise ValueError(
+            f"osc.deploy has no rule for the way in which this network uses {names[0]!r}: leave it out of subset, fit "
+            "subset='last_layer', or predict with osc.predict."
+        )
+    module = frozen_copy(network.module, {})
+    for name, parameter in module.named_parameters():
+        parameter.requires_grad_(name in network.space.names)
+    with torch.no_grad():
+        first = network(x)[:1].to(network.state_dtype)
+    group = likelihood.events(first) if likelihood is not None else 1
+    units = Columns.units(first, group, likelihood)
+    columns = units.part(0, units.count)
+
+    offset = q.mean - network.mean
+    offsets = [offset[spec.positions.to(offset.device)] for spec in plan.specs]
+
+    def function(x: Tensor) -> tuple[Tensor, Tensor]:
+        with torch.enable_grad():
+            recorder = Recorder().over(network.space.names, module)
+            with Traceable(), recorder:
+                f = output_of(module(x), x)
+            uses = [(use, edge) for use, edge, _ in recorder.uses]
+            edges = [edge for _, edge in uses]
+            each = columns.to(f.dtype).expand(-1, *f.shape)
+            pulled = torch.vmap(lambda column: torch.autograd.grad(f, edges, column, retain_graph=True))(each)
+        with Traceable():
+            forms = forms_of(network, plan, [(use, g) for (use, _), g in zip(uses, pulled, strict=True)], f.shape[0])
+            covariance = contract(forms, group)
+            f = f.detach().to(network.state_dtype)
+            return f if q.offset is None else f + _shift(offsets, forms, group, likelihood, f), covariance
+
+    return traced(function, x)
+
+
+def _shift(offsets: list[Tensor], forms: dict, group: int, likelihood: Likelihood | None, f: Tensor) -> Tensor:
+    """J(m − θ*), from the rows of J."""
+    total: Any = 0.0
+    for number, form in forms.items():
+        total = total + rows_times(form, offsets[number])
+    if likelihood is None:
+        return total.T.reshape(f.shape)
+    return likelihood.merge(total.T.unflatten(1, (-1, group)), f.shape)
+
+
+def rows_times(form: AnyForm, v: Tensor) -> Tensor:
+    """The products (V, N) of the rows of a form with the entries v of a vector for its block."""
+    if isinstance(form, Outer):
+        return (form.g * (form.a.unsqueeze(-2) @ v.mT).squeeze(-2)).sum((2, 3, 4))
+    return form.rows() @ v.reshape(-1)
+
+
+def moments_of_layer(q: Gaussian, layer: nn.Linear, has_bias: bool, likelihood: Likelihood | None) -> fx.GraphModule:
+    """The outputs of a last layer beside their flat covariances, as a graph with the layer's inputs (N, I).
+
+    Args:
+        q: The posterior over its weight.
+        layer: The layer.
+        has_bias: True if the posterior is over its bias too.
+        likelihood: The likelihood whose interacting outputs have covariances; None for variances alone.
+    """
+    contract, size = contraction(q.precision, q.network.state_dtype), layer.out_features
+    group = 1 if likelihood is None else size
+    weight, *biases = q.network.space.unflatten(q.mean).values()
+    bias = biases[0] if has_bias else layer.bias
+
+    def function(a: Tensor) -> Tensor:
+        def inputs() -> Tensor:
+            features = a.to(weight).reshape(a.shape[0], 1, 1, -1)
+            return torch.cat([features, torch.ones_like(features[..., :1])], -1) if has_bias else features
+
+        f = nn.functional.linear(a.to(weight), weight, None if bias is None else bias.to(weight))
+        return torch.cat([f, contract({0: Unit(inputs, size)}, group).flatten(1)], 1)
+
+    return traced(function, torch.zeros(2, layer.in_features, dtype=layer.weight.dtype, device=layer.weight.device))
