@@ -53,6 +53,7 @@ def traced(function: Callable[[Tensor], Any], x: Tensor) -> fx.GraphModule:
 def _simplify(graph: fx.GraphModule) -> None:
     """Drop what only names tensors again, and compute what depends on constants alone."""
     values: dict[fx.Node, Tensor] = {}
+    written = _written(graph.graph)
     for node in list(graph.graph.nodes):
         if node.op == "get_attr":
             values[node] = getattr(graph, node.target).detach()
@@ -61,10 +62,9 @@ def _simplify(graph: fx.GraphModule) -> None:
         elif node.target in _SAME or _keeps_all(node):
             node.replace_all_uses_with(node.args[0])
             graph.graph.erase_node(node)
-        elif (inputs := node.all_input_nodes) and all(each in values for each in inputs):
+        elif node not in written and all(each in values for each in node.all_input_nodes):
             args, kwargs = fx.map_arg((node.args, node.kwargs), values.__getitem__)
-            found = node.target(*args, **kwargs)
-            if isinstance(found, Tensor) and not _writes(node):
+            if isinstance(found := node.target(*args, **kwargs), Tensor):
                 values[node] = found
     before, kept = [*graph._parameters, *graph._buffers], dict[int, str]()
     for node, value in values.items():
@@ -83,10 +83,15 @@ def _simplify(graph: fx.GraphModule) -> None:
     graph.recompile()
 
 
-def _writes(node: fx.Node) -> bool:
-    """True if an operation, or one that uses its result, writes in place."""
-    schemas = [getattr(each.target, "_schema", None) for each in (node, *node.users)]
-    return any(schema is not None and schema.is_mutable for schema in schemas)
+def _written(graph: fx.Graph) -> set[fx.Node]:
+    """The tensors into which an operation writes, and those of which they may be views."""
+    found: set[fx.Node] = set()
+    for node in graph.nodes:
+        each = node if getattr(getattr(node.target, "_schema", None), "is_mutable", False) else None
+        while isinstance(each, fx.Node):
+            found.add(each)
+            each = each.args[0] if each.args else None
+    return found
 
 
 def _keeps_all(node: fx.Node) -> bool:
