@@ -46,6 +46,7 @@ class Piece:
         first: True for the first columns of these data.
         last: True for the last ones.
         group: Columns that belong together.
+        identity: True if the columns of all pieces are the unit vectors of the outputs, in the order of the outputs.
         forms: The form of each block, by its index; a block that these data did not use has none.
     """
 
@@ -53,6 +54,7 @@ class Piece:
     first: bool
     last: bool
     group: int
+    identity: bool
     forms: Mapping[int, AnyForm]
 
 
@@ -228,7 +230,7 @@ def _pieces_of(
     f = (tape.f if tape.graph else tape.f.detach()).to(network.state_dtype)
     every = columns(f, part)
     if every.identity and (unit := _last_layer(network, plan, tape)) is not None:
-        yield Piece(f, True, True, every.group, {0: unit})
+        yield Piece(f, True, True, every.group, True, {0: unit})
         return
     if not judged:
         require_few(every.count, total, plan, network.device, FEWER)
@@ -244,7 +246,7 @@ def _pieces_of(
         for n, form in forms.items():
             if isinstance(form, Outer):
                 forms[n] = replace(form, used=reached.get(n), fresh=start == 0)
-        yield Piece(f, start == 0, stop == every.count, every.group, forms)
+        yield Piece(f, start == 0, stop == every.count, every.group, every.identity, forms)
         del forms  # before the next ones are made
 
 

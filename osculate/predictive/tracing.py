@@ -12,13 +12,14 @@ from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, Stateles
 
 from osculate.curvature.columns import Columns
 from osculate.curvature.engine import forms_of
-from osculate.curvature.forms import AnyForm, Outer, Unit
+from osculate.curvature.forms import AnyForm, Unit
 from osculate.curvature.tape import Recorder
 from osculate.differentiation import Traceable
 from osculate.inputs import output_of
 from osculate.likelihoods import Likelihood
 from osculate.parameters import frozen_copy
 from osculate.posteriors import Gaussian
+from osculate.posteriors.linearised import rows_times
 from osculate.structures import PosteriorPrecision
 from osculate.structures.blocks import DensePrecision, DiagonalPrecision, KroneckerPrecision, Precision, grams
 
@@ -158,8 +159,6 @@ def moments_by_layers(q: Gaussian, x: Tensor, likelihood: Likelihood | None) -> 
     units = Columns.units(first, group, likelihood)
     columns = units.part(0, units.count)
 
-    offset = q.mean - network.mean
-    offsets = [offset[spec.positions.to(offset.device)] for spec in plan.specs]
 
     def function(x: Tensor) -> tuple[Tensor, Tensor]:
         with torch.enable_grad():
@@ -174,26 +173,12 @@ def moments_by_layers(q: Gaussian, x: Tensor, likelihood: Likelihood | None) -> 
             forms = forms_of(network, plan, [(use, g) for (use, _), g in zip(uses, pulled, strict=True)], f.shape[0])
             covariance = contract(forms, group)
             f = f.detach().to(network.state_dtype)
-            return f if q.offset is None else f + _shift(offsets, forms, group, likelihood, f), covariance
+            if q.offset is None or (shift := rows_times(plan, forms, q.offset)) is None:
+                return f, covariance
+            shift = shift.T.unflatten(1, (-1, group))
+            return f + (shift.reshape(f.shape) if likelihood is None else likelihood.merge(shift, f.shape)), covariance
 
     return traced(function, x)
-
-
-def _shift(offsets: list[Tensor], forms: dict, group: int, likelihood: Likelihood | None, f: Tensor) -> Tensor:
-    """J(m − θ*), from the rows of J."""
-    total: Any = 0.0
-    for number, form in forms.items():
-        total = total + rows_times(form, offsets[number])
-    if likelihood is None:
-        return total.T.reshape(f.shape)
-    return likelihood.merge(total.T.unflatten(1, (-1, group)), f.shape)
-
-
-def rows_times(form: AnyForm, v: Tensor) -> Tensor:
-    """The products (V, N) of the rows of a form with the entries v of a vector for its block."""
-    if isinstance(form, Outer):
-        return (form.g * (form.a.unsqueeze(-2) @ v.mT).squeeze(-2)).sum((2, 3, 4))
-    return form.rows() @ v.reshape(-1)
 
 
 def moments_of_layer(q: Gaussian, layer: nn.Linear, has_bias: bool, likelihood: Likelihood | None) -> fx.GraphModule:
