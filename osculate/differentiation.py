@@ -185,8 +185,7 @@ class Elementary(TorchFunctionMode):
 
 
 class _Folded(torch.autograd.Function):
-    """A function of columns (N, …), and of constants of each datum: several columns of a batched derivative are folded
-    into the batch."""
+    """A function of columns (N, …) and of constants of each datum; a batched derivative folds its columns into N."""
 
     @staticmethod
     def forward(function: Callable[..., Tensor], g: Tensor, *constants: Tensor) -> Tensor:
@@ -277,7 +276,9 @@ def _convolution(transposed: bool) -> Callable:
         dims = weight.ndim - 2
         output_padding, groups, dilation = (*rest, 0, 1, 1)[:3] if transposed else (0, *(*rest, 1, 1)[1::-1])
         if isinstance(padding, str):
-            total = [d * (k - 1) * (padding == "same") for d, k in zip(_each(dilation, dims), weight.shape[2:], strict=True)]
+            total = [
+                d * (k - 1) * (padding == "same") for d, k in zip(_each(dilation, dims), weight.shape[2:], strict=True)
+            ]
             padding = [t // 2 for t in total]
             if any(t % 2 for t in total):  # more on one side
                 input = _pad(input, [p for t in reversed(total) for p in (0, t % 2)])
@@ -329,7 +330,7 @@ def _avg_pool(
     kernel, padded = _each(kernel_size, 2), _each(padding, 2)
     if input.ndim != 4 or ceil_mode or (any(padded) and not count_include_pad):
         options = (ceil_mode, count_include_pad, divisor_override)
-        return F.avg_pool2d(input, kernel_size, stride, padding, *options)
+        return F.avg_pool2d(input, kernel, _each(stride or kernel, 2), padded, *options)
     weight = input.new_full((1, 1, *kernel), 1 / (divisor_override or kernel[0] * kernel[1]))
     channels = input.reshape(-1, 1, *input.shape[2:])
     settings = (_each(stride or kernel, 2), padded, [1, 1], False, [0, 0], 1)
@@ -353,10 +354,11 @@ def _means(size: int, parts: int, like: Tensor) -> Tensor:
 
 
 _TRACEABLE: dict[Callable, Callable] = _ELEMENTARY | {
-    **{function: _convolution(False) for function in (torch.conv1d, torch.conv2d, torch.conv3d)},
-    **{f: _convolution(True) for f in (torch.conv_transpose1d, torch.conv_transpose2d, torch.conv_transpose3d)},
-    **{function: _max_pool(F.max_pool2d, 2) for function in (F.max_pool2d, torch.max_pool2d)},
-    **{function: _elementwise(function) for function in (F.gelu, F.mish)},
+    **dict.fromkeys((torch.conv1d, torch.conv2d, torch.conv3d), _convolution(False)),
+    **dict.fromkeys((torch.conv_transpose1d, torch.conv_transpose2d, torch.conv_transpose3d), _convolution(True)),
+    **dict.fromkeys((F.max_pool2d, torch.max_pool2d), _max_pool(F.max_pool2d, 2)),
+    F.gelu: _elementwise(F.gelu),
+    F.mish: _elementwise(F.mish),
     F.pad: _pad,
     F.avg_pool2d: _avg_pool,
     F.adaptive_avg_pool2d: _adaptive_avg_pool,

@@ -290,9 +290,7 @@ def _forms(network: Network, plan: Plan, tape: Tape, x: Inputs, columns: Tensor)
     return dict(sorted(result.items()))
 
 
-def forms_of(
-    network: Network, plan: Plan, pulled: Sequence[tuple[Use, Tensor | None]], size: int
-) -> dict[int, Form]:
+def forms_of(network: Network, plan: Plan, pulled: Sequence[tuple[Use, Tensor | None]], size: int) -> dict[int, Form]:
     """The form of each block that the uses belong to, by its index.
 
     Args:

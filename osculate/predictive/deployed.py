@@ -1,5 +1,6 @@
 """A posterior as an immutable module: mean, or class probabilities, and variance of the function values."""
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from osculate.posteriors import Gaussian, as_gaussian
 from osculate.posteriors.linearised import moments, single_outputs
 from osculate.predictive.link import MonteCarlo
 from osculate.predictive.predict import choose_link, interacting_moments
-from osculate.predictive.tracing import moments_by_layers, moments_of_layer
+from osculate.predictive.tracing import WAY_OUT, moments_by_layers, moments_of_rows
 
 #: Relative difference from the posterior's own moments up to which a module is taken for right.
 CLOSE = 1e-3
@@ -32,9 +33,10 @@ def deploy(q: Any, x: Inputs | None = None, *, link: str | Link | None = None) -
               \text{ for classes}
 
     The module holds copies of the network and of the posterior's factors, and needs neither the posterior nor its data.
-    Of a posterior over the last layer, an ``nn.Linear``, it is the network with another last layer, whatever the others
-    are. All others become a graph of tensor operations, with the columns of the Jacobian by one backward pass: the
-    operations are those that the network took for ``x``, for inputs of the same shape and batches of any size.
+    Of a posterior over the last layer, an ``nn.Linear`` or ``nn.Conv2d``, it is the network with another last layer,
+    whatever the others are. All others become a graph of tensor operations, with the columns of the Jacobian by one
+    backward pass: the operations are those that the network took for ``x``, for inputs of the same shape and batches of
+    any size.
 
     Args:
         q: A Gaussian posterior with structure "kron", "ekfac", "diag", "block" or "full", or what ``osc.train``
@@ -86,9 +88,7 @@ class Deployed(nn.Module):
         super().__init__()
         self.moments, self.probabilities = moments, probabilities
         self._joint = joint
-        for parameter in self.parameters():
-            parameter.requires_grad_(False)
-        self.training = False
+        super().train(False)
 
     def forward(self, x: Inputs) -> tuple[Tensor, Tensor]:
         """The mean of the function (N, *C), or probabilities as those of ``osc.predict``, and variances (N, *C).
@@ -120,6 +120,8 @@ class Probabilities(nn.Module):
         f: Some outputs of the network.
     """
 
+    points: Tensor
+
     def __init__(self, likelihood: Likelihood, link: Link, f: Float[Tensor, "N *C"]) -> None:
         super().__init__()
         self._likelihood, self._link = likelihood, link
@@ -138,16 +140,21 @@ class Probabilities(nn.Module):
         mean = self._likelihood.split(f).flatten(0, 1)
         spread = (spread if self._joint else self._likelihood.split(spread)).flatten(0, 1)
         if isinstance(self._link, MonteCarlo):
-            probs = self._likelihood.response(self._points_around(mean, spread)).mean(0)
+            link: Link = partial(_average, self.points)
         else:
-            probs = self._link(self._likelihood, mean, spread)
+            link = self._link
+        probs = link(self._likelihood, mean, spread)
         return probs.reshape(f.shape[0], *self._shape).clamp(0, 1)
 
-    def _points_around(self, mean: Float[Tensor, "M E"], spread: Tensor) -> Float[Tensor, "S M E"]:
-        if not self._joint:
-            return mean + spread.sqrt() * self.points.unsqueeze(-1)
-        factor = written_out_root(spread) if torch.compiler.is_compiling() else root(spread)
-        return (mean.unsqueeze(-1) + factor @ self.points.T).permute(2, 0, 1)
+
+def _average(
+    points: Float[Tensor, "S E"], likelihood: Likelihood, mean: Float[Tensor, "M E"], spread: Tensor
+) -> Float[Tensor, "M E"]:
+    """The mean response over these points of a standard normal, as by :class:`osculate.predictive.link.MonteCarlo`."""
+    if spread.ndim == mean.ndim:
+        return likelihood.response(mean + spread.sqrt() * points.unsqueeze(-1)).mean(0)
+    factor = written_out_root(spread) if torch.compiler.is_compiling() else root(spread)
+    return likelihood.response((mean.unsqueeze(-1) + factor @ points.T).permute(2, 0, 1)).mean(0)
 
 
 def written_out_root(covariance: Float[Tensor, "M E E"]) -> Float[Tensor, "M E E"]:
@@ -162,28 +169,65 @@ def written_out_root(covariance: Float[Tensor, "M E E"]) -> Float[Tensor, "M E E
     return torch.stack(columns, -1)
 
 
+class LastLayer(nn.Module):
+    """A linear layer, or a convolution, that returns beside its outputs what a graph makes of the same inputs.
+
+    Args:
+        graph: A graph with the inputs of the layer (M, I) at one position as rows.
+        layer: The layer.
+    """
+
+    def __init__(self, graph: fx.GraphModule, layer: nn.Linear | nn.Conv2d) -> None:
+        super().__init__()
+        self.graph = graph
+        self._window: list[tuple[int, ...]] = []
+        if isinstance(layer, nn.Conv2d):
+            assert not isinstance(layer.padding, str)
+            sizes = (layer.kernel_size, layer.dilation, layer.padding, layer.stride)
+            self._window = list(zip(*sizes, strict=True))
+
+    def forward(self, a: Tensor) -> Tensor:
+        """The outputs and what stands beside them along the axis of the outputs: the last one, of images the second."""
+        if not self._window:
+            return self.graph(a.reshape(-1, a.shape[-1])).reshape(*a.shape[:-1], -1)
+        kernel, dilation, padding, stride = zip(*self._window, strict=True)
+        columns = nn.functional.unfold(a, kernel, dilation, padding, stride)  # (N, I, R)
+        rows = self.graph(columns.transpose(1, 2).reshape(-1, columns.shape[1]))
+        sides: list[int] = [
+            (size + 2 * p - d * (k - 1) - 1) // s + 1
+            for size, (k, d, p, s) in zip(a.shape[2:], self._window, strict=True)
+        ]
+        return rows.reshape(a.shape[0], *sides, -1).movedim(-1, 1)
+
+
 class ByLastLayer(nn.Module):
     """The moments of a network whose last layer returns, beside its outputs, their flat covariances.
 
     Args:
         network: The network.
-        outputs: C.
-        shape: Shape (T, E, E) of the covariances.
+        outputs: Number of outputs at one position.
+        axis: Axis of these outputs.
+        joint: True for covariances of these outputs; False for variances.
     """
 
-    def __init__(self, network: nn.Module, outputs: int, shape: torch.Size) -> None:
+    def __init__(self, network: nn.Module, outputs: int, axis: int, joint: bool) -> None:
         super().__init__()
         self.network = network
-        self._outputs, self._shape = outputs, shape
+        self._outputs, self._axis, self._joint = outputs, axis, joint
 
     def forward(self, x: Inputs) -> tuple[Tensor, Tensor]:
-        """The mean of the function (N, C), and covariances (N, T, E, E)."""
+        """The mean of the function (N, *C), and covariances (N, T, E, E)."""
         if isinstance(x, Tensor):
             both = output_of(self.network(x), x)
         else:
             positional, named = arguments(x, self.network)
             both = output_of(self.network(*positional, **named), x)
-        return both[:, : self._outputs], both[:, self._outputs :].reshape(both.shape[0], *self._shape)
+        size = self._outputs
+        f = both.narrow(self._axis, 0, size)
+        rest = both.narrow(self._axis, size, size * size if self._joint else size)
+        if self._joint:
+            return f, rest.movedim(self._axis, -1).reshape(both.shape[0], -1, size, size)
+        return f, rest.reshape(both.shape[0], -1, 1, 1)
 
 
 class ByLayers(nn.Module):
@@ -199,7 +243,7 @@ class ByLayers(nn.Module):
         self.graph = graph
         self._shape, self._dtype = x.shape[1:], x.dtype
 
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, x: Inputs) -> tuple[Tensor, Tensor]:
         """The mean of the function (N, *C), and covariances (N, T, E, E)."""
         if not isinstance(x, Tensor) or x.ndim == 0 or x.shape[1:] != self._shape or x.dtype != self._dtype:
             got = f"{tuple(x.shape)} {x.dtype}" if isinstance(x, Tensor) else type(x).__name__
@@ -229,21 +273,28 @@ def _moments(q: Gaussian, x: Inputs, joint: Likelihood | None) -> tuple[Tensor, 
 
 def _by_last_layer(q: Gaussian, x: Inputs, joint: Likelihood | None, truth: tuple[Tensor, Tensor]) -> nn.Module | None:
     """The module for a posterior over a last layer, None for any other."""
-    block, f = q.fit.plan.blocks[0], truth[0]
-    if len(q.fit.plan.blocks) > 1 or block.kind != "outer" or block.kept is not None or f.ndim != 2:
+    block = q.fit.plan.blocks[0]
+    if len(q.fit.plan.blocks) > 1 or block.kind != "outer" or block.kept is not None:
         return None
     path, _, _ = block.names[0].rpartition(".")
-    network = frozen_copy(q.network.module)
+    network = frozen_copy(q.network.module).eval().requires_grad_(False)
     layer = network.get_submodule(path)
-    if type(layer) is not nn.Linear or any(name.rpartition(".")[0] != path for name in block.names):
+    if any(name.rpartition(".")[0] != path for name in block.names):
         return None
-    replaced = moments_of_layer(q, layer, block.has_bias, joint)
+    if not isinstance(layer, nn.Linear | nn.Conv2d) or type(layer) not in (nn.Linear, nn.Conv2d):
+        return None
+    if isinstance(layer, nn.Conv2d) and (
+        layer.groups > 1 or isinstance(layer.padding, str) or layer.padding_mode != "zeros"
+    ):
+        return None
+    replaced = LastLayer(moments_of_rows(q, layer, joint is not None), layer)
     if path:
         network.set_submodule(path, replaced)
-    module = ByLastLayer(network if path else replaced, f.shape[1], truth[1].shape[1:])
+    outputs, axis = len(layer.weight), 1 if isinstance(layer, nn.Conv2d) else -1
+    module = ByLastLayer(network if path else replaced, outputs, axis, joint is not None)
     try:
         found = module(x)
-    except (RuntimeError, ValueError, TypeError):  # the network goes on from this layer
+    except (RuntimeError, ValueError, TypeError, IndexError):  # the network goes on from this layer
         return None
     return module if _agree(found, truth) else None
 
@@ -251,16 +302,10 @@ def _by_last_layer(q: Gaussian, x: Inputs, joint: Likelihood | None, truth: tupl
 def _by_layers(q: Gaussian, x: Inputs, joint: Likelihood | None, truth: tuple[Tensor, Tensor]) -> nn.Module:
     """The module for any other posterior."""
     if not isinstance(x, Tensor):
-        raise ValueError(
-            "the graph of a network takes one tensor, and this one takes several: fit subset='last_layer', or predict "
-            "with osc.predict."
-        )
+        raise ValueError(f"the graph of a network takes one tensor, and this one takes several: {WAY_OUT}.")
     module = ByLayers(moments_by_layers(q, x, joint), x)
     if not _agree(module(x), truth):
-        raise ValueError(
-            "the graph of this network gives other moments than the posterior: fit subset='last_layer', or predict "
-            "with osc.predict."
-        )
+        raise ValueError(f"the graph of this network gives other moments than the posterior: {WAY_OUT}.")
     return module
 
 

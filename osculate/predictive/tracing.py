@@ -1,7 +1,7 @@
 """A predictive as a graph of tensor operations, for batches of any size."""
 
 from collections.abc import Callable, Mapping
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 import torch
@@ -25,8 +25,25 @@ from osculate.structures.blocks import DensePrecision, DiagonalPrecision, Kronec
 
 #: Operations that only name a tensor again.
 _SAME = (torch.ops.aten.detach.default, torch.ops.aten.alias.default, torch.ops.aten.lift_fresh_copy.default)
+#: Operations that take lists of sizes, as methods: those a graph calls when it is read from a file.
+_METHODS = {
+    torch.ops.aten.expand.default: "expand",
+    torch.ops.aten.view.default: "view",
+    torch.ops.aten._unsafe_view.default: "reshape",
+    torch.ops.aten.new_zeros.default: "new_zeros",
+    torch.ops.aten.new_ones.default: "new_ones",
+    torch.ops.aten.new_full.default: "new_full",
+    torch.ops.aten.new_empty.default: "new_empty",
+}
 #: The end of a slice up to the last entry.
 _END = 2**63 - 1
+
+
+#: What to do where a network has no graph.
+WAY_OUT = (
+    "fit subset='last_layer' of a network that ends in an nn.Linear or nn.Conv2d, whose other layers may be any, or "
+    "predict with osc.predict"
+)
 
 
 def traced(function: Callable[[Tensor], Any], x: Tensor) -> fx.GraphModule:
@@ -48,7 +65,7 @@ def traced(function: Callable[[Tensor], Any], x: Tensor) -> fx.GraphModule:
     if mode.shape_env is not None and mode.shape_env.replacements:
         raise ValueError("an operation of this network depends on the number of inputs")
     _simplify(graph)
-    return graph
+    return graph.eval()
 
 
 def _simplify(graph: fx.GraphModule) -> None:
@@ -81,6 +98,9 @@ def _simplify(graph: fx.GraphModule) -> None:
     for name in before:
         delattr(graph, name)
     graph.graph.eliminate_dead_code()
+    for node in graph.graph.nodes:
+        if node.target in _METHODS:
+            node.op, node.target = "call_method", _METHODS[node.target]
     graph.recompile()
 
 
@@ -97,8 +117,7 @@ def _written(graph: fx.Graph) -> set[fx.Node]:
 
 def _keeps_all(node: fx.Node) -> bool:
     """True for a slice of everything."""
-    whole = node.target is torch.ops.aten.slice.Tensor and len(node.args) == 4
-    return whole and node.args[2] == 0 and node.args[3] == _END
+    return node.target is torch.ops.aten.slice.Tensor and node.args[2:] == (0, _END)
 
 
 def contraction(precision: PosteriorPrecision, dtype: torch.dtype) -> Callable[[Mapping[int, AnyForm], int], Tensor]:
@@ -118,8 +137,8 @@ def contraction(precision: PosteriorPrecision, dtype: torch.dtype) -> Callable[[
         elif not isinstance(part, KroneckerPrecision | DiagonalPrecision):
             name = precision.curvature.structure.name
             raise ValueError(
-                f"osc.deploy cannot precompute the factors of structure={name!r}: fit with 'kron', 'diag' or 'full', or "
-                "predict with osc.predict."
+                f"osc.deploy cannot precompute the factors of structure={name!r}: fit with 'kron', 'diag' or 'full', "
+                "or predict with osc.predict."
             )
 
     def contract(forms: Mapping[int, AnyForm], group: int) -> Tensor:
@@ -142,13 +161,13 @@ def moments_by_layers(q: Gaussian, x: Tensor, likelihood: Likelihood | None) -> 
         likelihood: The likelihood whose interacting outputs have covariances; None for variances alone.
 
     Raises:
-        ValueError: a parameter is used in a way that no rule covers, or an operation cannot be traced.
+        ValueError: a parameter is used in a way that no rule covers, or a layer cannot be traced, with its name.
     """
     plan, contract, network = q.fit.plan, contraction(q.precision, q.network.state_dtype), q.network
     if names := [name for block in plan.blocks if block.kind == "fallback" for name in block.names]:
         raise ValueError(
-            f"osc.deploy has no rule for the way in which this network uses {names[0]!r}: leave it out of subset, fit "
-            "subset='last_layer', or predict with osc.predict."
+            f"osc.deploy has no rule for the way in which this network uses {names[0]!r}: leave it out of subset, "
+            f"{WAY_OUT}."
         )
     module = frozen_copy(network.module, {})
     for name, parameter in module.named_parameters():
@@ -158,7 +177,6 @@ def moments_by_layers(q: Gaussian, x: Tensor, likelihood: Likelihood | None) -> 
     group = likelihood.events(first) if likelihood is not None else 1
     units = Columns.units(first, group, likelihood)
     columns = units.part(0, units.count)
-
 
     def function(x: Tensor) -> tuple[Tensor, Tensor]:
         with torch.enable_grad():
@@ -178,29 +196,65 @@ def moments_by_layers(q: Gaussian, x: Tensor, likelihood: Likelihood | None) -> 
             shift = shift.T.unflatten(1, (-1, group))
             return f + (shift.reshape(f.shape) if likelihood is None else likelihood.merge(shift, f.shape)), covariance
 
-    return traced(function, x)
+    try:
+        return traced(function, x)
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:  # of any kind, from inside an operation
+        raise ValueError(f"osc.deploy cannot make a graph of {_untraceable(module, x)}: {WAY_OUT}.") from error
 
 
-def moments_of_layer(q: Gaussian, layer: nn.Linear, has_bias: bool, likelihood: Likelihood | None) -> fx.GraphModule:
-    """The outputs of a last layer beside their flat covariances, as a graph with the layer's inputs (N, I).
+def _untraceable(module: nn.Module, x: Tensor) -> str:
+    """The first layer whose derivative cannot be traced."""
+    calls: list[tuple[str, nn.Module, Tensor]] = []
+    for name, layer in module.named_modules():
+        if not any(layer.children()):
+
+            def hook(layer: nn.Module, args: tuple, output: Any, name: str = name) -> None:
+                if isinstance(args[0], Tensor) and args[0].is_floating_point():
+                    calls.append((name, layer, args[0].detach()))
+
+            layer.register_forward_hook(hook)
+    module(x)
+    for name, layer, a in calls:
+        layer._forward_hooks.clear()
+        try:
+            traced(partial(_derivative, layer), a)
+        except Exception:
+            return f"the layer {name!r} ({type(layer).__name__})"
+    return "this network"
+
+
+def _derivative(layer: nn.Module, a: Tensor) -> Tensor:
+    """Two columns pulled back through a layer."""
+    with torch.enable_grad(), Traceable():
+        a = a.detach().requires_grad_() * 1  # no leaf, into which a layer may write
+        f = layer(a)
+    columns = torch.ones(2, *(1,) * f.ndim, dtype=f.dtype, device=f.device).expand(-1, *f.shape)
+    return torch.vmap(lambda column: torch.autograd.grad(f, a, column, retain_graph=True)[0])(columns)
+
+
+def moments_of_rows(q: Gaussian, layer: nn.Linear | nn.Conv2d, joint: bool) -> fx.GraphModule:
+    """The outputs of a last layer beside their flat covariances, as a graph with the layer's inputs (M, I) as rows.
 
     Args:
-        q: The posterior over its weight.
+        q: The posterior over its weight, and maybe its bias.
         layer: The layer.
-        has_bias: True if the posterior is over its bias too.
-        likelihood: The likelihood whose interacting outputs have covariances; None for variances alone.
+        joint: Return covariances of the outputs; False for variances alone.
     """
-    contract, size = contraction(q.precision, q.network.state_dtype), layer.out_features
-    group = 1 if likelihood is None else size
+    contract, has_bias = contraction(q.precision, q.network.state_dtype), q.fit.plan.blocks[0].has_bias
     weight, *biases = q.network.space.unflatten(q.mean).values()
-    bias = biases[0] if has_bias else layer.bias
+    weight, bias = weight.flatten(1), biases[0] if has_bias else layer.bias
+    group = len(weight) if joint else 1
 
-    def function(a: Tensor) -> Tensor:
+    def function(rows: Tensor) -> Tensor:
+        rows = rows.to(weight)
+
         def inputs() -> Tensor:
-            features = a.to(weight).reshape(a.shape[0], 1, 1, -1)
-            return torch.cat([features, torch.ones_like(features[..., :1])], -1) if has_bias else features
+            features = torch.cat([rows, torch.ones_like(rows[:, :1])], 1) if has_bias else rows
+            return features.unsqueeze(1).unsqueeze(1)
 
-        f = nn.functional.linear(a.to(weight), weight, None if bias is None else bias.to(weight))
-        return torch.cat([f, contract({0: Unit(inputs, size)}, group).flatten(1)], 1)
+        f = nn.functional.linear(rows, weight, None if bias is None else bias.to(weight))
+        return torch.cat([f, contract({0: Unit(inputs, weight.shape[0])}, group).flatten(1)], 1)
 
-    return traced(function, torch.zeros(2, layer.in_features, dtype=layer.weight.dtype, device=layer.weight.device))
+    return traced(function, weight.new_zeros(2, weight.shape[1]))
