@@ -1,5 +1,6 @@
 """A predictive as a graph of tensor operations, for batches of any size."""
 
+import copy
 from collections.abc import Callable, Mapping
 from functools import partial, reduce
 from typing import Any
@@ -65,7 +66,7 @@ def traced(function: Callable[[Tensor], Any], x: Tensor) -> fx.GraphModule:
     if mode.shape_env is not None and mode.shape_env.replacements:
         raise ValueError("an operation of this network depends on the number of inputs")
     _simplify(graph)
-    return graph.eval()
+    return copy.deepcopy(graph).eval()  # with memory of its own
 
 
 def _simplify(graph: fx.GraphModule) -> None:
@@ -90,7 +91,9 @@ def _simplify(graph: fx.GraphModule) -> None:
             continue
         name = kept.setdefault(id(value), f"constant{len(kept)}")
         if not hasattr(graph, name):
-            graph.register_buffer(name, value)
+            graph.register_buffer(
+                name, value.clone(memory_format=torch.contiguous_format) if 0 in value.stride() else value
+            )
         with graph.graph.inserting_before(node):
             node.replace_all_uses_with(graph.graph.get_attr(name), delete_user_cb=lambda user: user not in values)
     for node in reversed(values):
@@ -120,12 +123,11 @@ def _keeps_all(node: fx.Node) -> bool:
     return node.target is torch.ops.aten.slice.Tensor and node.args[2:] == (0, _END)
 
 
-def contraction(precision: PosteriorPrecision, dtype: torch.dtype) -> Callable[[Mapping[int, AnyForm], int], Tensor]:
+def contraction(precision: PosteriorPrecision) -> Callable[[Mapping[int, AnyForm], int], Tensor]:
     """A function from forms, and the number of columns that belong together, to J Λ⁻¹ Jᵀ, without factorisations.
 
     Args:
         precision: Λ.
-        dtype: Type of the rows.
 
     Raises:
         ValueError: a structure other than products of factors, diagonals and dense matrices.
@@ -133,7 +135,7 @@ def contraction(precision: PosteriorPrecision, dtype: torch.dtype) -> Callable[[
     whiten: dict[Precision, Tensor] = {}
     for part in precision.parts:
         if isinstance(part, DensePrecision):
-            whiten[part] = part.whiten(torch.eye(len(part.size), dtype=dtype, device=part.size.device))
+            whiten[part] = part.whiten(torch.eye(len(part.size), dtype=torch.double, device=part.size.device))
         elif not isinstance(part, KroneckerPrecision | DiagonalPrecision):
             name = precision.curvature.structure.name
             raise ValueError(
@@ -144,12 +146,16 @@ def contraction(precision: PosteriorPrecision, dtype: torch.dtype) -> Callable[[
     def contract(forms: Mapping[int, AnyForm], group: int) -> Tensor:
         each = zip(precision.parts, precision.curvature.project(forms, group), strict=True)
         used = [(part, projected) for part, projected in each if projected is not None]
-        return reduce(
-            torch.add,
-            (grams(p @ whiten[part], group) if part in whiten else part.contract(p, group) for part, p in used),
-        )
+        return reduce(torch.add, (_products(part, whiten.get(part), p, group) for part, p in used))
 
     return contract
+
+
+def _products(part: Precision, whiten: Tensor | None, projected: Any, group: int) -> Tensor:
+    """The share of one block in J Λ⁻¹ Jᵀ, by a product in double precision in place of a triangular solve."""
+    if whiten is None:
+        return part.contract(projected, group)
+    return grams((projected.double() @ whiten).to(projected.dtype), group)
 
 
 def moments_by_layers(q: Gaussian, x: Tensor, likelihood: Likelihood | None) -> fx.GraphModule:
@@ -163,7 +169,7 @@ def moments_by_layers(q: Gaussian, x: Tensor, likelihood: Likelihood | None) -> 
     Raises:
         ValueError: a parameter is used in a way that no rule covers, or a layer cannot be traced, with its name.
     """
-    plan, contract, network = q.fit.plan, contraction(q.precision, q.network.state_dtype), q.network
+    plan, contract, network = q.fit.plan, contraction(q.precision), q.network
     if names := [name for block in plan.blocks if block.kind == "fallback" for name in block.names]:
         raise ValueError(
             f"osc.deploy has no rule for the way in which this network uses {names[0]!r}: leave it out of subset, "
@@ -242,7 +248,7 @@ def moments_of_rows(q: Gaussian, layer: nn.Linear | nn.Conv2d, joint: bool) -> f
         layer: The layer.
         joint: Return covariances of the outputs; False for variances alone.
     """
-    contract, has_bias = contraction(q.precision, q.network.state_dtype), q.fit.plan.blocks[0].has_bias
+    contract, has_bias = contraction(q.precision), q.fit.plan.blocks[0].has_bias
     weight, *biases = q.network.space.unflatten(q.mean).values()
     weight, bias = weight.flatten(1), biases[0] if has_bias else layer.bias
     group = len(weight) if joint else 1

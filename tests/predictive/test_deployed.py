@@ -204,14 +204,15 @@ def test_nothing_changes_it() -> None:
     assert all(parameter.requires_grad for parameter in model.parameters())
 
 
-def test_it_needs_neither_the_posterior_nor_the_network() -> None:
+@pytest.mark.parametrize("subset", ["last_layer", "all"])
+def test_it_needs_neither_the_posterior_nor_the_network(subset: str) -> None:
     torch.manual_seed(0)
     model, x = mlp(3), torch.randn(30, 4)
-    q = osc.laplace(model, osc.likelihoods.Categorical(), (x, torch.randint(3, (30,))), subset="last_layer")
+    q = osc.laplace(model, osc.likelihoods.Categorical(), (x, torch.randint(3, (30,))), subset=subset)
     module = osc.deploy(q)
     before = module(x)
     with torch.no_grad():
-        for tensor in (*model.parameters(), *q.network.module.parameters()):
+        for tensor in (*model.parameters(), *q.network.module.parameters(), *q.structure.tensors().values()):
             tensor.zero_()
     assert_agrees(module(x), before)
 
