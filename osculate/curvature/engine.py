@@ -295,7 +295,7 @@ def forms_of(network: Network, plan: Plan, pulled: Sequence[tuple[Use, Tensor | 
 
     Args:
         network: The network.
-        plan: Its plan.
+        plan: The plan of the network.
         pulled: Uses of parameters by rule, each with the columns (V, N, *output) pulled back to it, if any.
         size: N.
     """

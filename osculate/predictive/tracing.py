@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
+from torch._decomp import get_decompositions
 from torch._subclasses import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
@@ -36,6 +37,16 @@ _METHODS = {
     torch.ops.aten.new_full.default: "new_full",
     torch.ops.aten.new_empty.default: "new_empty",
 }
+#: Derivatives of activations that exchange formats do not have, from elementary operations.
+_DERIVATIVES: Any = get_decompositions(
+    [
+        getattr(torch.ops.aten, f"{name}_backward")
+        for name in (
+            *("elu", "gelu", "hardsigmoid", "hardswish", "hardtanh", "leaky_relu", "log_sigmoid", "mish", "sigmoid"),
+            *("silu", "softplus", "tanh"),
+        )
+    ]
+)
 #: The end of a slice up to the last entry.
 _END = 2**63 - 1
 
@@ -62,7 +73,7 @@ def traced(function: Callable[[Tensor], Any], x: Tensor) -> fx.GraphModule:
     sizes = [DimDynamic.DYNAMIC, *[DimDynamic.STATIC] * (x.ndim - 1)]
     fake = mode.from_tensor(x.detach().clone(), symbolic_context=StatelessSymbolicContext(sizes))
     with mode:
-        graph = make_fx(function, _allow_non_fake_inputs=True)(fake)
+        graph = make_fx(function, decomposition_table=_DERIVATIVES, _allow_non_fake_inputs=True)(fake)
     if mode.shape_env is not None and mode.shape_env.replacements:
         raise ValueError("an operation of this network depends on the number of inputs")
     _simplify(graph)

@@ -313,7 +313,7 @@ def test_onnx_runtime(network: str, likelihood: str, fit: dict, refine: bool, tm
 
 
 @slow
-@pytest.mark.parametrize("name", ["attention", "lstm", "unet"])
+@pytest.mark.parametrize("name", ["attention", "vit", "unet"])
 def test_onnx_runtime_for_last_layers_of_any_network(name: str, tmp_path: Path) -> None:
     pytest.importorskip("onnxscript")
     case, likelihood = ZOO[name], osc.likelihoods.Gaussian()
