@@ -75,7 +75,7 @@ def traced(function: Callable[[Tensor], Any], x: Tensor) -> fx.GraphModule:
     with mode:
         graph = make_fx(function, decomposition_table=_DERIVATIVES, _allow_non_fake_inputs=True)(fake)
     if mode.shape_env is not None and mode.shape_env.replacements:
-        raise ValueError("an operation of this network depends on the number of inputs")
+        raise ValueError("an operation of this network depends on the number of inputs.")
     _simplify(graph)
     return copy.deepcopy(graph).eval()  # with memory of its own
 
