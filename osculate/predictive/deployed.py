@@ -41,7 +41,7 @@ def deploy(q: Any, x: Inputs | None = None, *, link: str | Link | None = None) -
     Args:
         q: A Gaussian posterior with structure "kron", "ekfac", "diag", "block" or "full", or what ``osc.train``
             returned.
-        x: Some inputs, two at least; by default the first data of the fit, which files do not hold.
+        x: Some inputs, of which three are used; by default the first data of the fit, which files do not hold.
         link: Method of integrating probabilities over Gaussian logits, as in ``osc.predict``.
 
     Returns:
@@ -49,7 +49,8 @@ def deploy(q: Any, x: Inputs | None = None, *, link: str | Link | None = None) -
 
     Raises:
         TypeError: the posterior is not Gaussian.
-        ValueError: it has another structure; a network has an operation that the graph cannot hold; no inputs.
+        ValueError: it has another structure; a network has an operation that the graph cannot hold; no inputs; a link for
+            a likelihood that needs none.
 
     Cost: a few predictions for three inputs. The module's call takes one forward pass, for other posteriors than of the
     last layer also C backward passes without weight gradients, all inputs at once.
@@ -64,6 +65,10 @@ def deploy(q: Any, x: Inputs | None = None, *, link: str | Link | None = None) -
     q = as_gaussian(q, "osc.deploy")
     x = _examples(q, x)
     likelihood = q.likelihood
+    if link is not None and not likelihood.links:
+        raise ValueError(
+            f"link={link!r} integrates probabilities of classes, and {type(likelihood).__name__} has none: leave it out."
+        )
     chosen = choose_link(likelihood, link) if likelihood.links else None
     joint = likelihood if chosen is not None and likelihood.needs_covariance(chosen) else None
     with torch.no_grad():

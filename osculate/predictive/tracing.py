@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Callable, Mapping
 from functools import partial, reduce
+from threading import RLock
 from typing import Any
 
 import torch
@@ -25,6 +26,8 @@ from osculate.posteriors.linearised import rows_times
 from osculate.structures import PosteriorPrecision
 from osculate.structures.blocks import DensePrecision, DiagonalPrecision, KroneckerPrecision, Precision, grams
 
+#: A tracer takes the place of the call of modules for the whole process.
+_ALONE = RLock()
 #: Operations that only name a tensor again.
 _SAME = (torch.ops.aten.detach.default, torch.ops.aten.alias.default, torch.ops.aten.lift_fresh_copy.default)
 #: Operations that take lists of sizes, as methods: those a graph calls when it is read from a file.
@@ -72,7 +75,7 @@ def traced(function: Callable[[Tensor], Any], x: Tensor) -> fx.GraphModule:
     mode = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
     sizes = [DimDynamic.DYNAMIC, *[DimDynamic.STATIC] * (x.ndim - 1)]
     fake = mode.from_tensor(x.detach().clone(), symbolic_context=StatelessSymbolicContext(sizes))
-    with mode:
+    with _ALONE, mode:
         graph = make_fx(function, decomposition_table=_DERIVATIVES, _allow_non_fake_inputs=True)(fake)
     if mode.shape_env is not None and mode.shape_env.replacements:
         raise ValueError("an operation of this network depends on the number of inputs.")

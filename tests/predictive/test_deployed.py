@@ -259,6 +259,8 @@ def test_errors() -> None:
         osc.deploy(posterior(prior=1.0, structure="low_rank")[0])
     with pytest.raises(ValueError, match=says("unknown link", "probit")):
         osc.deploy(q, link="none")
+    with pytest.raises(ValueError, match=says("link='mc'", "Gaussian has none")):
+        osc.deploy(posterior(likelihood="gaussian", prior=1.0)[0], link="mc")
 
 
 def test_a_layer_without_a_graph_is_named() -> None:
