@@ -49,8 +49,8 @@ def deploy(q: Any, x: Inputs | None = None, *, link: str | Link | None = None) -
 
     Raises:
         TypeError: the posterior is not Gaussian.
-        ValueError: it has another structure; a network has an operation that the graph cannot hold; no inputs; a link for
-            a likelihood that needs none.
+        ValueError: it has another structure; a network has an operation that the graph cannot hold; no inputs; a link
+            for a likelihood that needs none.
 
     Cost: a few predictions for three inputs. The module's call takes one forward pass, for other posteriors than of the
     last layer also C backward passes without weight gradients, all inputs at once.
@@ -67,7 +67,8 @@ def deploy(q: Any, x: Inputs | None = None, *, link: str | Link | None = None) -
     likelihood = q.likelihood
     if link is not None and not likelihood.links:
         raise ValueError(
-            f"link={link!r} integrates probabilities of classes, and {type(likelihood).__name__} has none: leave it out."
+            f"link={link!r} integrates probabilities of classes, and {type(likelihood).__name__} has none: leave it "
+            "out."
         )
     chosen = choose_link(likelihood, link) if likelihood.links else None
     joint = likelihood if chosen is not None and likelihood.needs_covariance(chosen) else None
