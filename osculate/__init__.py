@@ -42,6 +42,7 @@ from osculate.training import train as train
 
 if _TYPE_CHECKING:
     from osculate import autoencoders as autoencoders, data as data, inverse as inverse, tasks as tasks
+    from osculate.predictive.deployed import deploy as deploy
     from osculate.tasks import compare as compare
 
 __version__ = "0.1.0"
@@ -51,6 +52,7 @@ __all__ = [  # other modules serve the library itself
     *(
         "Subnetwork",
         "compare",
+        "deploy",
         "function_posterior",
         "functional_variance",
         "laplace",
@@ -72,6 +74,8 @@ def __getattr__(name: str) -> _Any:
         return _import_module(f"osculate.{name}")
     if name == "compare":
         return _import_module("osculate.tasks").compare
+    if name == "deploy":
+        return _import_module("osculate.predictive.deployed").deploy
     raise AttributeError(f"module 'osculate' has no attribute {name!r}")
 
 

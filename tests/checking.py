@@ -22,6 +22,7 @@ from unittest.mock import patch
 
 import jaxtyping
 from beartype import BeartypeConf, beartype
+from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
 #: Compiled modules are kept beside those without checks, until this file changes.
 TAG = f"checked{hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:12]}"
@@ -40,7 +41,7 @@ def checked(thing: Any) -> Any:
 
     @functools.wraps(thing)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if jaxtyping.config.jaxtyping_disable:
+        if jaxtyping.config.jaxtyping_disable or get_proxy_mode() is not None:  # or sizes are symbols of a graph
             return thing(*args, **kwargs)
         with jaxtyping.jaxtyped("context"):  # a letter stands for one size in all arguments and the result
             return within(*args, **kwargs)

@@ -205,6 +205,7 @@ GAUSSIAN: dict[str, Verb] = {
     "variance": lambda q, x, n: q.variance(),
     "functional_variance": VERBS["functional_variance"],
     "function_posterior": VERBS["function_posterior"],
+    "deploy": lambda q, x, n: osc.deploy(q, x)(x)[1],
     "log_evidence": VERBS["log_evidence"],
     "laplace": lambda q, x, n: fitted(deepcopy(q.model).requires_grad_(), x, structure="kron").variance(),
     "plan": lambda q, x, n: torch.tensor(

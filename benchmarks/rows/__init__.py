@@ -2,6 +2,7 @@
 
 from benchmarks.rows import (
     autoencoders as autoencoders,
+    deployed as deployed,
     fits as fits,
     last_layer as last_layer,
     memory as memory,

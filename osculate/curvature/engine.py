@@ -6,7 +6,7 @@ into forms. A :class:`Plan`, made and verified once on the first batch, lists th
 that need the fallback: per-datum vector-Jacobian products, slower and never wrong.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -46,6 +46,7 @@ class Piece:
         first: True for the first columns of these data.
         last: True for the last ones.
         group: Columns that belong together.
+        identity: True if the columns of all pieces are the unit vectors of the outputs, in the order of the outputs.
         forms: The form of each block, by its index; a block that these data did not use has none.
     """
 
@@ -53,6 +54,7 @@ class Piece:
     first: bool
     last: bool
     group: int
+    identity: bool
     forms: Mapping[int, AnyForm]
 
 
@@ -228,7 +230,7 @@ def _pieces_of(
     f = (tape.f if tape.graph else tape.f.detach()).to(network.state_dtype)
     every = columns(f, part)
     if every.identity and (unit := _last_layer(network, plan, tape)) is not None:
-        yield Piece(f, True, True, every.group, {0: unit})
+        yield Piece(f, True, True, every.group, True, {0: unit})
         return
     if not judged:
         require_few(every.count, total, plan, network.device, FEWER)
@@ -244,7 +246,7 @@ def _pieces_of(
         for n, form in forms.items():
             if isinstance(form, Outer):
                 forms[n] = replace(form, used=reached.get(n), fresh=start == 0)
-        yield Piece(f, start == 0, stop == every.count, every.group, forms)
+        yield Piece(f, start == 0, stop == every.count, every.group, every.identity, forms)
         del forms  # before the next ones are made
 
 
@@ -274,26 +276,42 @@ def _forms(network: Network, plan: Plan, tape: Tape, x: Inputs, columns: Tensor)
             f"the network used {', '.join(sorted(changed))} in another way than on the first batch. "
             "Put inputs that take every path of its control flow into the first batch."
         )
-    size, cotangents = len(tape.f), columns.to(tape.f.dtype)
+    cotangents = columns.to(tape.f.dtype)
     uses = [(use, edge) for use, edge, _ in tape.uses if set(use.names) <= by_rule]
     pulled = pull(tape.f, [edge for _, edge in uses], cotangents, tape.graph)
-    found: dict[int, list[tuple[Use, Form]]] = {}
-    owner = {name: number for number, block in enumerate(plan.blocks) for name in block.names}
-    for (use, _), g in zip(uses, pulled, strict=True):
-        if g is not None:
-            form = in_state_dtype(use.form(g).per_sample(size), network.state_dtype)
-            found.setdefault(owner[use.names[0]], []).append((use, form))
-    result = {number: _combine(plan.blocks[number], members, network) for number, members in found.items()}
+    result = forms_of(network, plan, [(use, g) for (use, _), g in zip(uses, pulled, strict=True)], len(tape.f))
     fallback = [number for number, block in enumerate(plan.blocks) if block.kind == "fallback"]
     if fallback:
         names = [plan.blocks[number].names[0] for number in fallback]
         rows = fallback_forms(network, names, x, cotangents, tape.graph)
         rows = [in_state_dtype(form, network.state_dtype) for form in rows]
         result.update(zip(fallback, rows, strict=True))
-    for number, form in result.items():
-        if (kept := plan.blocks[number].kept) is not None:
-            result[number] = Dense(form.entries(kept.to(network.device)))
+        result = {n: _kept(form, plan.blocks[n], network) if n in fallback else form for n, form in result.items()}
     return dict(sorted(result.items()))
+
+
+def forms_of(network: Network, plan: Plan, pulled: Sequence[tuple[Use, Tensor | None]], size: int) -> dict[int, Form]:
+    """The form of each block that the uses belong to, by its index.
+
+    Args:
+        network: The network.
+        plan: The plan of the network.
+        pulled: Uses of parameters by rule, each with the columns (V, N, *output) pulled back to it, if any.
+        size: N.
+    """
+    found: dict[int, list[tuple[Use, Form]]] = {}
+    owner = {name: number for number, block in enumerate(plan.blocks) for name in block.names}
+    for use, g in pulled:
+        if g is not None:
+            form = in_state_dtype(use.form(g).per_sample(size), network.state_dtype)
+            found.setdefault(owner[use.names[0]], []).append((use, form))
+    blocks = {number: plan.blocks[number] for number in found}
+    return {n: _kept(_combine(blocks[n], members, network), blocks[n], network) for n, members in found.items()}
+
+
+def _kept(form: Form, block: BlockSpec, network: Network) -> Form:
+    """The entries that a subnetwork keeps, or the form as it is."""
+    return form if block.kept is None else Dense(form.entries(block.kept.to(network.device)))
 
 
 def in_state_dtype(form: Form, dtype: torch.dtype) -> Form:

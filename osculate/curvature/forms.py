@@ -61,6 +61,11 @@ class Outer:
         """The rows, flattened over (G, O, I)."""
         return self.matrices().flatten(2)
 
+    def times(self, v: Float[Tensor, "G O I"]) -> Float[Tensor, "V N"]:
+        """The products of the rows with a vector, by way of the outputs of a layer with it for its weight."""
+        outputs = torch.einsum("nrgi,goi->nrgo", self.a, v)
+        return (self.g * outputs).sum((2, 3, 4))
+
     def entries(self, kept: Int[Tensor, " K"]) -> Float[Tensor, "V N K"]:
         """The entries of the rows at ascending indices: N·R·K operations a column, and no array of size O·I."""
         a, g = self.a.flatten(2), self.g.flatten(3)
@@ -129,6 +134,11 @@ class Lookup(Outer):
         """The form for a table of this size; one-hot inputs are made only on access."""
         return cls(partial(one_hot, indices, size, g.dtype), g, indices=indices, size=size)
 
+    def times(self, v: Float[Tensor, "1 O I"]) -> Float[Tensor, "V N"]:
+        """The products of the rows with a vector, which is a table, by its picked rows."""
+        picked = v[0].T[self.indices.clamp(min=0)] * (self.indices >= 0).unsqueeze(-1)
+        return (self.g.squeeze(3) * picked).sum((2, 3))
+
     def matrices(self) -> Float[Tensor, "V N 1 O I"]:
         """The rows as matrices, by adding at indices."""
         indices, g = self.merged()
@@ -196,6 +206,10 @@ class Dense:
         """The rows."""
         return self.j
 
+    def times(self, v: Float[Tensor, "..."]) -> Float[Tensor, "V N"]:
+        """The products of the rows with a vector."""
+        return self.j @ v.reshape(-1)
+
     def entries(self, kept: Int[Tensor, " K"]) -> Float[Tensor, "V N K"]:
         """The entries of the rows at these indices."""
         return self.j[..., kept]
@@ -232,6 +246,10 @@ class Unit:
         a = self.a[:, 0, 0]
         eye = torch.eye(self.outputs, dtype=a.dtype, device=a.device)
         return torch.einsum("vo,ni->vnoi", eye, a).flatten(2)
+
+    def times(self, v: Float[Tensor, "1 V I"]) -> Float[Tensor, "V N"]:
+        """The products of the rows with a vector."""
+        return v[0] @ self.a[:, 0, 0].T
 
 
 #: The result of a layer rule.

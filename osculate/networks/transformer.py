@@ -65,7 +65,7 @@ class ViT(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """One vector of outputs for every image, read off the class token."""
         tokens = self.patches(x).flatten(2).transpose(1, 2)
-        tokens = torch.cat([self.token.expand(len(x), -1, -1), tokens], 1) + self.position
+        tokens = torch.cat([self.token.expand(x.shape[0], -1, -1), tokens], 1) + self.position
         return self.head(self.norm(self.blocks(tokens))[:, 0])
 
 

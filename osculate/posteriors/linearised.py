@@ -1,7 +1,8 @@
 """The linearised network: f(x; θ) ≈ f(x; θ*) + J(x)(θ − θ*), a Gaussian over functions, exactly."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any, TypeAlias
 
 import torch
@@ -10,7 +11,9 @@ from torch import Tensor
 
 from osculate.curvature.columns import Columns
 from osculate.curvature.engine import are_many, pieces
+from osculate.curvature.forms import AnyForm
 from osculate.curvature.linearisation import Linearisation
+from osculate.curvature.plan import Plan
 from osculate.curvature.products import portions
 from osculate.inputs import Inputs, count, moved, take
 from osculate.likelihoods import Likelihood
@@ -53,7 +56,11 @@ def projections(
     for piece in pieces(network, plan, x, lambda f, part: units(f), outputs or plan.outputs, limit):
         f = piece.f
         if piece.first:
-            mean = mean_function(q, take(x, slice(start, start + len(f))), f, limit)
+            if q.offset is not None and piece.last and piece.identity:
+                shift = rows_times(plan, piece.forms, q.offset)
+                mean = f if shift is None else f + shift.T.reshape(f.shape)
+            else:
+                mean = mean_function(q, take(x, slice(start, start + len(f))), f, limit)
             start += len(f)
         projected = Projected(
             f, mean, piece.first, piece.last, piece.group, curvature.project(piece.forms, piece.group)
@@ -99,6 +106,18 @@ def mean_function(q: Gaussian, x: Inputs, f: Tensor, memory: int | None = None) 
     _, data = portions(q.network, x, 1, budget(None, q.network.device) if memory is None else memory)
     parts = [Linearisation(q.network, take(moved(x, q.network.device), part)) for part in data]
     return f + torch.cat([at.jvp(q.offset.unsqueeze(0))[0] for at in parts])
+
+
+def rows_times(plan: Plan, forms: Mapping[int, AnyForm], v: Float[Tensor, " P"]) -> Float[Tensor, "V N"] | None:
+    """The products of the rows of all blocks with a vector; None where there are no rows.
+
+    Args:
+        plan: The plan of the network.
+        forms: The form of each block.
+        v: The vector.
+    """
+    parts = [form.times(v[plan.specs[n].positions.to(v.device)]) for n, form in forms.items()]
+    return reduce(torch.add, parts) if parts else None
 
 
 def has_many_columns(q: Posterior, data: int) -> bool:

@@ -48,7 +48,7 @@ class MonteCarlo:
         for part in even_parts(len(mean), numbers // (self.points * mean.shape[-1])):
             centre, spread = mean[part], covariance[part]
             if spread.ndim > centre.ndim:
-                f = centre + torch.einsum("mef,sf->sme", root(spread), white)
+                f = (centre.unsqueeze(-1) + root(spread) @ white.T).permute(2, 0, 1)
             else:
                 f = centre + spread.sqrt() * white.unsqueeze(-1)
             result[part] = likelihood.response(f).mean(0)

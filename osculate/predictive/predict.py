@@ -13,7 +13,7 @@ from osculate.checks import require_generator, require_whole
 from osculate.curvature.engine import AFFORDABLE, are_costly
 from osculate.inputs import Inputs, count, from_arrays, moved, take, tensors
 from osculate.likelihoods import Likelihood, Link
-from osculate.memory import free, require, sparing
+from osculate.memory import NEGLIGIBLE, free, require, sparing
 from osculate.posteriors import Ensemble, Gaussian, Mixture, Posterior, Sampled, as_gaussian, as_posterior
 from osculate.posteriors.linearised import (
     all_outputs,
@@ -311,7 +311,8 @@ def interacting_moments(q: Gaussian, x: Inputs, memory: str | int | None = None)
     """
     size = count(x)
     # if all outputs interacted; where that is too much, those that do are counted
-    if size * q.fit.plan.outputs**2 * q.mean.itemsize > free(q.network.device):
+    needed = size * q.fit.plan.outputs**2 * q.mean.itemsize
+    if needed > NEGLIGIBLE and needed > free(q.network.device):
         with torch.no_grad():
             first = q.network(moved(take(x, slice(1)), q.network.device))
         events = q.likelihood.events(first)

@@ -66,7 +66,7 @@ def _product(
 
 def _rows(input: Tensor, ones: bool) -> Tensor:
     """The features (N, R, 1, I), followed by a constant one if the layer has a bias."""
-    a = input.reshape(len(input), -1, 1, input.shape[-1])
+    a = input.reshape(input.shape[0], -1, 1, input.shape[-1])
     return torch.cat([a, a.new_ones(*a.shape[:-1], 1)], -1) if ones else a
 
 

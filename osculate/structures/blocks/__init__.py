@@ -6,12 +6,17 @@ from osculate.structures.blocks._base import (
     Delta as Delta,
     Joint as Joint,
     Precision as Precision,
+    grams as grams,
 )
 from osculate.structures.blocks.coloured import ColouredPrecision as ColouredPrecision
-from osculate.structures.blocks.dense import DenseBlock as DenseBlock
-from osculate.structures.blocks.diagonal import DiagonalBlock as DiagonalBlock
+from osculate.structures.blocks.dense import DenseBlock as DenseBlock, DensePrecision as DensePrecision
+from osculate.structures.blocks.diagonal import DiagonalBlock as DiagonalBlock, DiagonalPrecision as DiagonalPrecision
 from osculate.structures.blocks.dual import Draw as Draw, DualBlock as DualBlock, Others as Others
-from osculate.structures.blocks.kronecker import KroneckerBlock as KroneckerBlock, LookupBlock as LookupBlock
+from osculate.structures.blocks.kronecker import (
+    KroneckerBlock as KroneckerBlock,
+    KroneckerPrecision as KroneckerPrecision,
+    LookupBlock as LookupBlock,
+)
 from osculate.structures.blocks.low_rank import LowRankBlock as LowRankBlock
 from osculate.structures.blocks.matrix_free import (
     Accuracy as Accuracy,

@@ -298,8 +298,15 @@ def weighted_grams(
         return each[..., None, None] if events == 1 else each.diag_embed().unsqueeze(1)
     if events == 1:
         return (g * weights).sum((2, 3)).T[..., None, None]
-    grouped = g.unflatten(0, (-1, events))
-    return torch.einsum("tengo,tfngo->ntef", grouped * weights, grouped)
+    grouped = g.unflatten(0, (-1, events)).permute(2, 0, 1, 3, 4)
+    return (grouped * weights[:, None, None]).flatten(3) @ grouped.flatten(3).mT
+
+
+def by_group(x: Float[Tensor, "*N G I"], matrices: Float[Tensor, "G I J"]) -> Float[Tensor, "*N G J"]:
+    """The products of vectors with the matrix of their group: a plain product where there is one group."""
+    if matrices.shape[0] == 1:
+        return (x.squeeze(-2) @ matrices[0]).unsqueeze(-2)
+    return torch.einsum("...gi,gij->...gj", x, matrices)
 
 
 @dataclass(frozen=True)

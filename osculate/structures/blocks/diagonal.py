@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from osculate.curvature.forms import AnyForm, Form, Lookup, Outer, Unit, rows_in_parts
-from osculate.structures.blocks._base import Block, Delta, Picked, Precision, weighted_grams
+from osculate.structures.blocks._base import Block, Delta, Picked, Precision, by_group, weighted_grams
 
 #: Largest number of row entries that are formed at once.
 ENTRIES = 2**22
@@ -158,8 +158,7 @@ class DiagonalPrecision(Precision):
         if isinstance(projected, tuple):
             a2, g = projected
             variances = self._variance.reshape(*a2.shape[1:2], -1, a2.shape[-1])  # (G, O, I)
-            weights = torch.einsum("ngi,goi->ngo", a2, variances)
-            return weighted_grams(g, weights, events)
+            return weighted_grams(g, by_group(a2, variances.mT), events)
         if events == 1:
             return (projected @ self._variance).T[..., None, None]
         return super().contract(projected, events)

@@ -40,7 +40,7 @@ from osculate.curvature.engine import Observation
 from osculate.curvature.forms import AnyForm, Dense, Form, Lookup, Outer, Unit, matrices
 from osculate.linalg import add_gram, eigh, mirror
 from osculate.memory import even_parts, give_back
-from osculate.structures.blocks._base import Block, Delta, Picked, Precision, grams, weighted_grams
+from osculate.structures.blocks._base import Block, Delta, Picked, Precision, by_group, grams, weighted_grams
 
 #: Largest number of entries of rotated rows that are formed at once.
 ENTRIES = 2**22
@@ -201,10 +201,10 @@ class KroneckerBlock(Block):
 
     def project(self, form: AnyForm, events: int) -> Any:
         if isinstance(form, Unit) or (isinstance(form, Outer) and form.shared == 1):
-            a = torch.einsum("ngi,gij->ngj", form.a[:, 0], self._input_basis[1])
+            a = by_group(form.a[:, 0], self._input_basis[1])
             if isinstance(form, Unit):
                 return a, None
-            g = torch.einsum("vngo,gop->vngp", form.g[:, :, 0], self._output_basis[1])
+            g = by_group(form.g[:, :, 0], self._output_basis[1])
             return a, g.square() if events == 1 else g
         if isinstance(form, Outer):
             return self._rotated_matrices(form.a, form.g)
@@ -412,14 +412,14 @@ class KroneckerPrecision(Precision):
     def _quadratic(self, a: Float[Tensor, "N G I"]) -> Float[Tensor, "N G O"]:
         """aᵀ (D + c u uᵀ)⁻¹ a of inputs in the eigenbasis."""
         if self.bias is None:
-            return torch.einsum("ngi,goi->ngo", a.square(), self._inverse)
+            return by_group(a.square(), self._inverse.mT)
         u = self.block.bias_direction.squeeze(1)
         # The part orthogonal to û is the same for a − α u with any α: this one has the least cancellation at the
         # largest eigenvalue of the outputs.
         alpha = ((a * (u * self._inverse[:, -1])).sum(-1) / self._length[:, -1]).unsqueeze(-1)
         a = a - alpha * u
-        along = torch.einsum("ngi,goi->ngo", a * u, self._inverse)
-        off = torch.einsum("ngi,goi->ngo", a.square(), self._inverse) - along * (along / self._length)
+        along = by_group(a * u, self._inverse.mT)
+        off = by_group(a.square(), self._inverse.mT) - along * (along / self._length)
         along = along + alpha * self._length
         return off.clamp(min=0) + along * (along / self._length / self._determinant)
 
