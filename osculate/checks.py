@@ -13,6 +13,7 @@ EXTRAS = {
     "PIL": "data",
     "astra": "astra",
     "botorch": "botorch",
+    "fastapi": "serve",
     "jsonargparse": "cli",
     "lightning": "train",
     "matplotlib": "plots",
@@ -22,6 +23,7 @@ EXTRAS = {
     "rich": "cli",
     "sklearn": "data",
     "torchmetrics": "metrics",
+    "uvicorn": "serve",
     "yaml": "cli",
     "zuko": "flows",
 }
