@@ -94,15 +94,19 @@ class Facts(BaseModel):
 class Prediction(BaseModel):
     """The prediction for one input: probabilities for classes, mean and standard deviations for real values."""
 
-    label: str | None = Field(None, description="Name of the most probable class")
-    probabilities: list[float] | None = Field(None, description="Probability of each class")
-    entropy: float | None = Field(None, description="Entropy of the probabilities in nats")
+    label: str | None = Field(default=None, description="Name of the most probable class")
+    probabilities: list[float] | None = Field(default=None, description="Probability of each class")
+    entropy: float | None = Field(default=None, description="Entropy of the probabilities in nats")
     mutual_information: float | None = Field(
-        None, description="Part of the entropy in nats that more data would remove; null for a single network"
+        default=None, description="Part of the entropy in nats that more data would remove; null for a single network"
     )
-    mean: list[float] | None = Field(None, description="Mean of each output, in the units of the targets")
-    standard_deviation: list[float] | None = Field(None, description="Standard deviation, observation noise included")
-    function_standard_deviation: list[float] | None = Field(None, description="Standard deviation without this noise")
+    mean: list[float] | None = Field(default=None, description="Mean of each output, in the units of the targets")
+    standard_deviation: list[float] | None = Field(
+        default=None, description="Standard deviation, observation noise included"
+    )
+    function_standard_deviation: list[float] | None = Field(
+        default=None, description="Standard deviation without this noise"
+    )
     out_of_distribution: bool | None = Field(
         description="True if the score is above the threshold; null without a threshold"
     )

@@ -81,7 +81,8 @@ def _rows_of_json(text: str) -> list[Any]:
 
 def _rows_of_csv(text: str, shape: tuple[int, ...], most: int) -> list[Any]:
     """Rows of as many numbers as an input has, in the order of its axes."""
-    size, rows = math.prod(shape), []
+    size = math.prod(shape)
+    rows: list[Any] = []
     try:
         for line, cells in enumerate(csv.reader(io.StringIO(text, newline=""), strict=True), 1):
             if not cells:

@@ -22,29 +22,29 @@ class Connection(H11Protocol):
     seconds: float = HEADERS
     _late: asyncio.TimerHandle | None = None
 
-    def connection_made(self, transport: Any) -> None:  # noqa: D102
+    def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
         if len(self.connections) > self.most:
             self._say(Refused(503, f"{self.most} connections are open: try again in a second.", {"retry-after": "1"}))
             return
         self._wait()
 
-    def data_received(self, data: bytes) -> None:  # noqa: D102
+    def data_received(self, data: bytes) -> None:
         super().data_received(data)
         if self.cycle is not None and not self.cycle.response_complete:
             self._arrived()  # the guard watches over the rest of the request
 
-    def on_response_complete(self) -> None:  # noqa: D102
+    def on_response_complete(self) -> None:
         self._wait()  # before the next request of a pipeline, which begins in the next line
         super().on_response_complete()
         if self.cycle is not None and not self.cycle.response_complete:
             self._arrived()
 
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: D102
+    def connection_lost(self, exc: Exception | None) -> None:
         self._arrived()
         super().connection_lost(exc)
 
-    def send_400_response(self, msg: str) -> None:  # noqa: D102
+    def send_400_response(self, msg: str) -> None:
         self._say(Refused(400, "this is not a request of HTTP/1.1."))
 
     def _wait(self) -> None:

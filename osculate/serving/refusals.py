@@ -3,7 +3,7 @@
 import json
 
 
-class Refused(Exception):  # noqa: N818
+class Refused(Exception):
     """A request that is not served.
 
     Args:

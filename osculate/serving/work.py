@@ -9,7 +9,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-class Abandoned(Exception):  # noqa: N818
+class Abandoned(Exception):
     """Nobody waits for the result of a computation."""
 
 
