@@ -12,7 +12,7 @@ from typing import Any
 
 from jsonargparse import ArgumentError, ArgumentParser, DefaultHelpFormatter, Namespace
 
-from osculate.cli import demo, evaluate, fit, inspect, predict, reconstruct, serve, train
+from osculate.cli import demo, evaluate, explore, fit, inspect, predict, reconstruct, serve, train
 from osculate.cli.folder import read_config
 from osculate.files import versions
 from osculate.registry import lookup
@@ -72,6 +72,7 @@ COMMANDS = {
         "evaluate": evaluate,
         "reconstruct": reconstruct,
         "inspect": inspect,
+        "explore": explore,
         "serve": serve,
     }.items()
 }

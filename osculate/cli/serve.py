@@ -94,10 +94,8 @@ def run(options: PosteriorOptions, service: ServeOptions, address: AddressOption
     if threshold is None:
         try:
             x = served.held_out(model.card)
-            threshold = served.quantile(model.scores(x, address.progress))
-            print(
-                f"out of distribution: {model.facts().score} above {threshold:.4g}, as for 5 % of {len(x):,} held-out data"
-            )
+            threshold, score = served.quantile(model.scores(x, address.progress)), model.facts().score
+            print(f"out of distribution: {score} above {threshold:.4g}, as for 5 % of {len(x):,} held-out data")
         except (OSError, ValueError) as error:
             warnings.warn(
                 f"nothing is marked as out of distribution, since the held-out data cannot be read ({error}): pass "

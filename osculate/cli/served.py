@@ -1,6 +1,6 @@
 """A run folder as the model of a service."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -25,14 +25,23 @@ from osculate.tasks._uncertainty import mutual_information
 LEVEL = 0.95
 #: Inputs at once, after which a prediction may be given up.
 ROWS = 100
+#: Columns of the moments of real values.
+MOMENTS = ("mean", "deviation", "function", "score")
 #: Scores by kind of model.
 ENTROPY, DEVIATION = "entropy", "standard deviation of the function, in standardised units"
 
 
-def require_own_files(options: PosteriorOptions) -> None:
-    """Raise ValueError if a file of the run is a link to another folder, which may be anybody's."""
+def require_own_files(options: PosteriorOptions, *names: str) -> None:
+    """Raise ValueError if a file of the run is a link to another folder, which may be anybody's.
+
+    Args:
+        options: The run.
+        names: Names of its files; by default those of a network and its posterior.
+    """
     folder = options.folder.resolve()
-    for path in {options.posterior, options.folder / MODEL, options.folder / POSTERIOR} - {options.folder}:
+    for path in {options.posterior, *(options.folder / name for name in names or (MODEL, POSTERIOR))} - {
+        options.folder
+    }:
         if path.exists() and path.resolve().parent != folder:
             raise ValueError(f"{str(path)!r} is a link out of the folder of the run: copy the file into it.")
 
@@ -90,7 +99,6 @@ class Served(Model):
 
     def _classes(self, x: Tensor) -> list[Prediction]:
         y, names = self.predictive(x), self.classes
-        entropy = y.entropy()
         more: list[float | None] = [None] * len(x)
         if not isinstance(self.q, Point) and self.options.via in (None, self.q.ways[0]):
             generator = torch.Generator().manual_seed(self.options.seed)
@@ -99,32 +107,44 @@ class Served(Model):
             Prediction(
                 label=names[place],
                 probabilities=probabilities,
-                entropy=each,
+                entropy=entropy,
                 mutual_information=information,
-                out_of_distribution=self.above(each),
+                out_of_distribution=self.above(entropy),
             )
-            for place, probabilities, each, information in zip(
-                y.probs.argmax(-1).tolist(), y.probs.tolist(), entropy.tolist(), more, strict=True
+            for place, probabilities, entropy, information in zip(
+                y.probs.argmax(-1).tolist(), y.probs.tolist(), y.entropy().tolist(), more, strict=True
             )
         ]
 
     def _numbers(self, x: Tensor) -> list[Prediction]:
+        found = self._moments(x)
+        return [
+            Prediction(
+                mean=mean,
+                standard_deviation=deviation,
+                function_standard_deviation=function,
+                out_of_distribution=self.above(score),
+            )
+            for mean, deviation, function, score in zip(*(found[name].tolist() for name in MOMENTS), strict=True)
+        ]
+
+    def _moments(self, x: Tensor) -> dict[str, Tensor]:
+        """Mean and standard deviations in the units of the targets, and the score."""
         noisy, clean = self.predictive(x), self.predictive(x, noise=False)
-        scaling, scores = self.card.scaling("target"), _spread(clean)
+        scaling = self.card.scaling("target")
         mean, deviation, function = noisy.mean, noisy.stddev, clean.stddev
         if scaling is not None:
             mean, deviation, function = scaling.undo(mean), deviation * scaling.scale, function * scaling.scale
-        return [
-            Prediction(
-                mean=each,
-                standard_deviation=spread,
-                function_standard_deviation=clean_spread,
-                out_of_distribution=self.above(score),
-            )
-            for each, spread, clean_spread, score in zip(
-                mean.tolist(), deviation.tolist(), function.tolist(), scores.tolist(), strict=True
-            )
-        ]
+        return dict(zip(MOMENTS, (mean, deviation, function, _spread(clean)), strict=True))
+
+    def moments(self, x: Tensor, progress: bool = False) -> dict[str, Tensor]:
+        """Mean and standard deviations of many inputs of the network, in the units of the targets, and scores."""
+        parts = [self._moments(part) for part in _tracked(x, progress)]
+        return {name: torch.cat([part[name] for part in parts]) for name in MOMENTS}
+
+    def probabilities(self, x: Tensor, progress: bool = False) -> Tensor:
+        """Class probabilities of many inputs of the network."""
+        return torch.cat([self.predictive(part).probs for part in _tracked(x, progress)])
 
     @torch.no_grad()
     def predictive(self, x: Tensor, **more: Any) -> Any:
@@ -133,14 +153,17 @@ class Served(Model):
 
     def scores(self, x: Tensor, progress: bool = False) -> Tensor:
         """The score of each input, which is in the units of the network."""
-        parts = track(x.split(ROWS), "scoring held-out data", -(-len(x) // ROWS), progress)
         if self.of_classes:
-            return torch.cat([self.predictive(part).entropy() for part in parts])
-        return torch.cat([_spread(self.predictive(part, noise=False)) for part in parts])
+            return torch.cat([self.predictive(part).entropy() for part in _tracked(x, progress)])
+        return self.moments(x, progress)["score"]
 
     def above(self, score: float) -> bool | None:
         """True above the threshold; None without one."""
         return None if self.threshold is None else score > self.threshold
+
+
+def _tracked(x: Tensor, progress: bool) -> Iterable[Tensor]:
+    return track(x.split(ROWS), "predicting", -(-len(x) // ROWS), progress)
 
 
 def _spread(y: Any) -> Tensor:
