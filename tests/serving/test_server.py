@@ -1,18 +1,10 @@
 """A server in processes of its own: many clients, hostile clients, hostile runs."""
 
-import http.client
-import json
-import os
-import re
-import signal
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,68 +20,16 @@ from osculate.cli.folder import POSTERIOR
 from osculate.cli.predict import PosteriorOptions
 from osculate.cli.served import opened
 from osculate.serving.settings import TOKEN
+from tests.serving.processes import Server, rest, started
 from tests.serving.runs import own_data, saved_run
 from tests.serving.test_settings import SECRET
 
-ROOT = Path(__file__).resolve().parents[2]
 ROWS = [[9.5, 10.25], [14.0, 3.5]]
-
-
-@dataclass(frozen=True)
-class Server:
-    port: int
-    process: subprocess.Popen
-    log: Path
-
-    def connected(self, seconds: float = 60) -> http.client.HTTPConnection:
-        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=seconds)
-
-    def post(self, rows: Any, connection: http.client.HTTPConnection | None = None) -> tuple[int, Any]:
-        connection = connection or self.connected()
-        body = json.dumps({"inputs": rows})
-        connection.request("POST", "/predict", body, {"content-type": "application/json"})
-        answer = connection.getresponse()
-        return answer.status, json.loads(answer.read())
-
-    def raw(self, text: bytes, seconds: float = 30) -> bytes:
-        """All that the server sends for these bytes, until it closes the connection."""
-        with socket.create_connection(("127.0.0.1", self.port), timeout=seconds) as sock:
-            sock.sendall(text)
-            parts = []
-            try:
-                while part := sock.recv(65536):
-                    parts.append(part)
-            except ConnectionResetError:
-                pass
-        return b"".join(parts)
-
-
-@contextmanager
-def serving(folder: Path, *words: str, **environment: str) -> Iterator[Server]:
-    log = folder.parent / f"{folder.name}.log"
-    command = [sys.executable, "-m", "osculate", "serve", str(folder), "--port", "0", "--no-progress", *words]
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1", **environment}
-    with log.open("w") as file:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=file, text=True, env=env, cwd=folder.parent)
-    try:
-        assert process.stdout is not None
-        lines = []
-        for line in process.stdout:
-            lines.append(line)
-            if found := re.search(r"http://[\d.]+:(\d+)/predict", line):
-                break
-        else:
-            raise AssertionError(f"it ended: {''.join(lines)}{log.read_text()}")
-        yield Server(int(found[1]), process, log)
-    finally:
-        process.send_signal(signal.SIGINT)
-        process.wait(30)
-        process.stdout.close()
 
 
 @pytest.fixture(scope="module")
 def server(classifier: Path) -> Iterator[Server]:
-    with serving(classifier, "--workers", "2", "--max-seconds", "2", "--max-bytes", "100000") as found:
+    with started("serve", classifier, "--workers", "2", "--max-seconds", "2", "--max-bytes", "100000") as found:
         yield found
 
 
@@ -137,13 +77,8 @@ def test_slow_and_broken_clients_are_dropped_and_the_server_goes_on(server: Serv
     assert b"413 " in server.raw(large + b"1,2\n" * 75_000)
     lengths = b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\nContent-Length: 4\r\n\r\n1,2\n"
     assert b"400 Bad Request" in server.raw(lengths)
-    ends = [b""] * len(slow)
-    for number, sock in enumerate(slow):
-        try:
-            while part := sock.recv(65536):
-                ends[number] += part
-        except ConnectionResetError:
-            pass
+    ends = [rest(sock) for sock in slow]
+    for sock in slow:
         sock.close()
     assert all(b"408 " in end if number % 3 == 1 else end == b"" for number, end in enumerate(ends))
     assert server.post(ROWS)[0] == 200
@@ -179,7 +114,7 @@ def test_the_log_holds_no_inputs(server: Server) -> None:
 
 @pytest.mark.slow
 def test_a_token_from_the_environment_is_neither_shown_nor_logged(classifier: Path) -> None:
-    with serving(classifier, "--threshold", "0.5", **{TOKEN: SECRET}) as server:
+    with started("serve", classifier, "--threshold", "0.5", **{TOKEN: SECRET}) as server:
         assert server.post(ROWS)[0] == 401
         connection = server.connected()
         connection.request("GET", "/model", headers={"Authorization": f"Bearer {SECRET}"})

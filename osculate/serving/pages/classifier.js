@@ -36,16 +36,16 @@ function* detailOf(input, classes) {
   yield legend(`network, entropy ${short(input.entropy.network)} nats`, `posterior, ${short(input.entropy.posterior)} nats`);
   const order = classes.map((name, place) => ({ name, place }))
     .sort((a, b) => input.probabilities.posterior[b.place] - input.probabilities.posterior[a.place]).slice(0, 12);
-  yield element("div", { class: "bars", role: "list", "aria-label": "probabilities" }, ...order.flatMap(({ name, place }) => [
-    element("span", { text: name, role: "listitem" }),
+  yield element("div", { class: "bars", role: "group", "aria-label": "probabilities" }, ...order.flatMap(({ name, place }) => [
+    element("span", { text: name }),
     ...Object.entries(KINDS).map(([kind, type]) => bar(input.probabilities[kind][place], kind, type)),
   ]));
 }
 
 function bar(share, kind, type) {
-  const svg = shape("svg", { viewBox: "0 0 100 14", preserveAspectRatio: "none", role: "img", "aria-label": `${kind} ${percent(share)}` });
+  const svg = shape("svg", { viewBox: "0 0 100 14", preserveAspectRatio: "none", "aria-hidden": "true" });
   svg.append(shape("rect", { x: 0, y: 2, width: 100 * share, height: 10, class: `fill-${type}` }));
-  return element("span", { class: "bar", title: percent(share) }, svg);
+  return element("span", { class: "bar" }, svg, element("small", { text: percent(share), "aria-label": `${kind} ${percent(share)}` }));
 }
 
 export function bins(scores, count) {

@@ -162,7 +162,7 @@ export function extent(values, margin = 0.04) {
     low = Math.min(low, value);
     high = Math.max(high, value);
   }
-  const room = margin * (high - low) || 1;
+  const room = high > low ? margin * (high - low) : 1;
   return [low - room, high + room];
 }
 
