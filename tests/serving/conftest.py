@@ -1,9 +1,11 @@
-"""A classifier and a regression as run folders."""
+"""Run folders of each kind."""
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from osculate.cli.options import DataOptions
 from tests.serving.runs import SCRIPT, own_data, saved_run
 
 
@@ -19,4 +21,21 @@ def classifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def regressor(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("regressor")
     saved_run(folder, own_data(folder, classes=False), "mlp", 0.3)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def autoencoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("autoencoder")
+    saved_run(folder, DataOptions(data="digits", train_size=100), "mlp_autoencoder", 0.5)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def reconstruction(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("reconstruction")
+    random = np.random.default_rng(0)
+    mean, stddev = random.random((12, 16)), 0.1 * random.random((12, 16))
+    samples = mean + stddev * random.normal(size=(20, 12, 16))
+    np.savez(folder / "reconstruction.npz", mean=mean, stddev=stddev, samples=samples, truth=mean + stddev)
     return folder

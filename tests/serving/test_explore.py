@@ -34,23 +34,6 @@ def page(folder: Path, access: Access | None = None) -> tuple[App, dict[str, Any
     return app, call(app, "GET", "/api/run", headers=headers).json()
 
 
-@pytest.fixture(scope="module")
-def autoencoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("autoencoder")
-    saved_run(folder, DataOptions(data="digits", train_size=100), "mlp_autoencoder", 0.5)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def reconstruction(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("reconstruction")
-    random = np.random.default_rng(0)
-    mean, stddev = random.random((12, 16)), 0.1 * random.random((12, 16))
-    samples = mean + stddev * random.normal(size=(20, 12, 16))
-    np.savez(folder / "reconstruction.npz", mean=mean, stddev=stddev, samples=samples, truth=mean + stddev)
-    return folder
-
-
 def test_a_classifier(classifier: Path) -> None:
     _, found = page(classifier)
     (x, y), (tensors, card) = (

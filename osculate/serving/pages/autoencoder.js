@@ -51,7 +51,6 @@ export function show(content, main) {
         element("figure", {}, picture(found.deviation, "standard deviation of the image"), element("figcaption", { text: `standard deviation, white is ${short(found.largest)}` })));
     } else decoded.replaceChildren(soft(`Begins with ${found.values.map(short).join(", ")}`));
     words.textContent = `Code ${state.code.map(short).join(", ")}: standard deviation ${short(found.average)} on average.`;
-    document.dispatchEvent(new CustomEvent("decoded"));
   }
   const decode = latest(async (code) => images(await compute("decode", { code })));
   const paint = latest(async (asked) => painting(await compute("plane", asked)));

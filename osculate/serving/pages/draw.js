@@ -25,7 +25,7 @@ export const percent = (value) => `${(100 * value).toFixed(1)} %`;
 
 // A slider with its value in words; `change` is called with the number, and at once.
 export function slider(title, { min, max, step, value, words = short, change }) {
-  const shown = element("output", {});
+  const shown = element("span", { class: "value", "aria-hidden": "true" }); // an <output> would take the label
   const input = element("input", { type: "range", min, max, step, value });
   const moved = () => {
     shown.textContent = words(Number(input.value));

@@ -38,7 +38,7 @@ export function show(content, main) {
     const context = mark.getContext("2d");
     context.clearRect(0, 0, width, height);
     context.fillStyle = "#ff3d7f";
-    context.globalAlpha = 0.5;
+    context.globalAlpha = 0.25;
     context.fillRect(0, state.y, width, 1);
     context.globalAlpha = 1;
     context.fillRect(state.x, state.y, 1, 1);
@@ -86,6 +86,6 @@ export function show(content, main) {
   main.append(section("Image and error bars", element("div", { class: "columns" },
     element("div", {}, plane, ends, shown.label, which?.label),
     element("div", {}, row, words, rows.label,
-      soft(`Blue: mean of the row, with a band of two standard deviations.${truth ? " Orange: truth." : ""} A sample is an image that agrees with the data and the prior.`)))));
+      soft(`Blue: mean of the row, with a band of two standard deviations.${truth ? " Orange: truth." : ""} A sample is a draw of the whole image from the posterior.`)))));
   draw();
 }

@@ -40,7 +40,7 @@ function predictions({ mean, deviation, function: clean, target }) {
   const shown = order.filter((_, at) => at % Math.ceil(order.length / 300) === 0);
   const control = slider("Width of the band, standard deviations", { min: 0.5, max: 4, step: 0.1, value: 2, change: (width) => {
     const ends = shown.flatMap((at) => [mean[at] - width * deviation[at], mean[at] + width * deviation[at], target[at]]);
-    const chart = new Chart({ x: [0, Math.max(1, shown.length - 1)], y: extent(ends), xTitle: "test inputs in the order of their prediction", yTitle: "target", title: "predictions with bands", width: 860 });
+    const chart = new Chart({ x: [0, Math.max(1, shown.length - 1)], y: extent(ends), xTitle: "test inputs in the order of their prediction", yTitle: "target", title: "predictions with bands", width: innerWidth < 640 ? 420 : 860 });
     chart.band(shown.map((at, x) => [x, mean[at] - width * deviation[at], mean[at] + width * deviation[at]]));
     chart.band(shown.map((at, x) => [x, mean[at] - width * clean[at], mean[at] + width * clean[at]]));
     chart.line(shown.map((at, x) => [x, mean[at]]), "second");
