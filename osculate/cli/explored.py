@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from osculate.autoencoders import Autoencoder, Representation
+from osculate.autoencoders import Autoencoder, Reconstruction, Representation
 from osculate.cli.checkpoint import Card
 from osculate.cli.predict import PosteriorOptions
 from osculate.cli.reconstruct import ARRAYS
@@ -20,7 +20,7 @@ from osculate.cli.served import Served, require_own_files
 from osculate.data import Dataset, out_of_distribution
 from osculate.data.files import read_all_npz
 from osculate.data.shifted import PARTNERS
-from osculate.posteriors import Point
+from osculate.posteriors import Point, Sampled
 from osculate.predictive import sample_functions
 from osculate.serving.explorer import Action, View, number
 from osculate.serving.refusals import Refused
@@ -239,9 +239,17 @@ class Codes(View):
             "decoded": self.decode(asked, lambda: None),
         }
 
+    @cached_property
+    def _networks(self) -> list[Callable[[Any], Tensor]]:
+        """Drawn networks, which are kept: to draw them takes longer than to decode a code."""
+        q = self.representation.posterior
+        return list(q.draws(NETWORKS, _seeded())) if isinstance(q, Sampled) else [q.network]
+
     def _images(self, z: Tensor) -> tuple[Tensor, Tensor]:
         """Means and standard deviations of the images of codes, by the same drawn networks in every call."""
-        found = self.representation.decode(z, NETWORKS, _seeded())
+        with torch.no_grad():
+            images = torch.stack([draw({"decode": z}).unsqueeze(0) for draw in self._networks])
+        found = Reconstruction(images, self.representation.posterior.likelihood)
         return found.mean, found.mean_variance.sqrt()
 
     @cached_property

@@ -96,7 +96,7 @@ def test_a_regression(browser: Any, regressor: Path) -> None:
         assert float(inside.inner_text().split()[0]) < most
         chart = page.get_by_role("img", name="partial dependence")
         chart.get_by_text("input 1", exact=True).wait_for()
-        page.get_by_label("Of", exact=True).select_option("input 2")
+        page.get_by_role("combobox", name="Of", exact=True).select_option("input 2")
         chart.get_by_text("input 2", exact=True).wait_for()
         assert slide(page, "Width of the band", "ArrowRight", 5) == "2.5"
 

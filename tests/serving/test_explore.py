@@ -89,6 +89,9 @@ def test_an_autoencoder(autoencoder: Path) -> None:
     answer = call(app, "POST", "/api/decode", {"code": code}).json()
     assert answer["mean"]["shape"] == answer["deviation"]["shape"] == [1, 8, 8]
     assert call(app, "POST", "/api/decode", {"code": code}).json() == answer
+    r = osc.autoencoders.Representation(view_of(PosteriorOptions(autoencoder)).representation.posterior)
+    image = r.decode(torch.tensor([code]), 10, torch.Generator().manual_seed(0))
+    assert abs(answer["average"] - float(image.mean_variance.sqrt().mean())) < 1e-5
     plane = call(app, "POST", "/api/plane", {"axes": [1, 0], "code": code}).json()
     turned = np.array(plane["heat"]).reshape(24, 24)
     assert np.allclose(turned, np.array(found["plane"]["heat"]).reshape(24, 24).T[::-1, ::-1], rtol=1e-4)
