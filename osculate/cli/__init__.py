@@ -1,4 +1,4 @@
-"""The command line: ``osculate demo | train | fit | predict | evaluate | reconstruct``. One file for each command."""
+"""The command line, ``osculate demo``, ``train``, ``fit``, ``predict``, ``serve``, …: one file for each command."""
 
 import sys as _sys
 from collections.abc import Sequence as _Sequence
