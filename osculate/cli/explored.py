@@ -1,4 +1,4 @@
-"""What ``osculate explore`` shows of a run: one view for each kind of run."""
+"""Views of ``osculate explore``, one for each kind of run."""
 
 import math
 from base64 import b64encode
@@ -22,7 +22,7 @@ from osculate.data.files import read_all_npz
 from osculate.data.shifted import PARTNERS
 from osculate.posteriors import Point, Sampled
 from osculate.predictive import sample_functions
-from osculate.serving.explorer import Action, View, number
+from osculate.serving.explorer import Action, RunView, number
 from osculate.serving.refusals import Refused
 
 #: Test inputs, and out-of-distribution inputs of each set, at most.
@@ -71,7 +71,7 @@ def raw(array: np.ndarray) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, eq=False)
-class Classifier(View):
+class ClassifierView(RunView):
     """Test inputs, their probabilities, and inputs out of distribution.
 
     Args:
@@ -127,7 +127,7 @@ def _entropy(probs: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True, eq=False)
-class Regression(View):
+class RegressionView(RunView):
     """Test inputs, predictions with bands, and partial dependence.
 
     Args:
@@ -187,7 +187,7 @@ class Regression(View):
 
 
 @dataclass(frozen=True, eq=False)
-class Codes(View):
+class CodesView(RunView):
     """The codes of an autoencoder, and images of codes.
 
     Args:
@@ -315,7 +315,7 @@ def _seeded() -> torch.Generator:
 
 
 @dataclass(frozen=True, eq=False)
-class Reconstructed(View):
+class ReconstructionView(RunView):
     """An image with its error bars, as osculate reconstruct has left it.
 
     Args:
@@ -352,7 +352,7 @@ class Reconstructed(View):
         }
 
 
-def view_of(options: PosteriorOptions) -> View:
+def view_of(options: PosteriorOptions) -> RunView:
     """The view of a run folder.
 
     Raises:
@@ -361,15 +361,15 @@ def view_of(options: PosteriorOptions) -> View:
     """
     if (options.folder / ARRAYS).is_file():
         require_own_files(options, ARRAYS)
-        return Reconstructed(options.folder)
+        return ReconstructionView(options.folder)
     require_own_files(options)
     torch.set_num_threads(1)
     q, card = options.open("cpu")
     dataset = _data(card)
     if isinstance(q.model, Autoencoder):
-        return Codes(Representation(q), dataset)
+        return CodesView(Representation(q), dataset)
     served = Served(q, card, options)
-    return Classifier(served, card.of(dataset)) if served.of_classes else Regression(served, card.of(dataset))
+    return ClassifierView(served, card.of(dataset)) if served.of_classes else RegressionView(served, card.of(dataset))
 
 
 def _data(card: Card) -> Dataset:

@@ -33,7 +33,7 @@ class AddressOptions:
 
     @property
     def access(self) -> Access:
-        """Where to listen, and who may call."""
+        """Address, names and token."""
         names = tuple(name for each in self.allowed_hosts.split(",") if (name := each.strip()))
         return Access(self.host, self.port, names, read_token(self.token_file))
 
@@ -63,7 +63,7 @@ class ServeOptions:
 
     @property
     def limits(self) -> Limits:
-        """How much a request may take."""
+        """Limits of a request."""
         client = max(1, self.max_requests // 2)
         return Limits(self.max_bytes, self.max_rows, self.max_seconds, self.max_requests, client, self.threads)
 
@@ -76,8 +76,8 @@ REPORTS = False
 
 def require_server() -> None:
     """Raise ImportError with the extra to install if a library of the server is missing."""
-    for library in ("fastapi", "uvicorn"):
-        require_library(library, "servers")
+    require_library("fastapi", "servers")
+    require_library("uvicorn", "servers")
 
 
 def run(options: PosteriorOptions, service: ServeOptions, address: AddressOptions) -> None:

@@ -73,7 +73,7 @@ class Served(Model):
         return self.card.noise is None
 
     def facts(self) -> Facts:
-        """What a client has to know."""
+        """Facts about the model for clients."""
         return Facts(
             kind="classification" if self.of_classes else "regression",
             posterior=type(self.q).__name__,

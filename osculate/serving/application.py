@@ -44,7 +44,7 @@ ROUTES = {
 
 
 class Model(ABC):
-    """What is served.
+    """A model behind a service.
 
     Attributes:
         input_shape: Shape of one input.
@@ -54,7 +54,7 @@ class Model(ABC):
 
     @abstractmethod
     def facts(self) -> "Facts":
-        """What a client has to know."""
+        """Facts about the model for clients."""
 
     @abstractmethod
     def answers(self, values: Any, ask: Callable[[], None]) -> list["Prediction"]:
@@ -66,7 +66,7 @@ class Model(ABC):
         """
 
 
-class Problem(BaseModel):
+class Refusal(BaseModel):
     """An answer other than 200."""
 
     error: str = Field(description="The reason and the way out, in a sentence.")
@@ -79,7 +79,7 @@ class Health(BaseModel):
 
 
 class Facts(BaseModel):
-    """What a client has to know about the model."""
+    """Facts about the model for clients."""
 
     kind: str = Field(description='"classification" or "regression"')
     posterior: str = Field(description="Kind of posterior")
@@ -124,8 +124,8 @@ def application(model: Model, access: Access, limits: Limits) -> App:
 
     Args:
         model: The model.
-        access: Who may call it.
-        limits: How much a request may take.
+        access: Address, names and token.
+        limits: Limits of a request.
     """
     work, app = Work(limits.threads), plain_app("osculate serve")
     app.router.lifespan_context = closing(work)
@@ -166,7 +166,7 @@ def plain_app(title: str) -> FastAPI:
         title: Name of the service.
     """
     problems: dict[int | str, dict[str, Any]] = {
-        status: {"model": Problem, "description": text} for status, text in REFUSALS.items()
+        status: {"model": Refusal, "description": text} for status, text in REFUSALS.items()
     }
     app = FastAPI(title=title, docs_url=None, redoc_url=None, responses=problems)
 

@@ -25,12 +25,12 @@ TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
 Action: TypeAlias = Callable[[Mapping[str, Any], Callable[[], None]], Mapping[str, Any]]
 
 
-class View(ABC):
-    """What the page shows of one kind of run."""
+class RunView(ABC):
+    """A view of one kind of run."""
 
     @abstractmethod
     def content(self, progress: bool = False) -> Mapping[str, Any]:
-        """What the page shows at first, in plain types; "kind" chooses how.
+        """Compute what the page shows at first, in plain types; "kind" chooses how.
 
         Args:
             progress: Show a progress bar.
@@ -42,14 +42,14 @@ class View(ABC):
         return {}
 
 
-def explorer(view: View, content: Mapping[str, Any], access: Access, limits: Limits) -> App:
+def explorer(view: RunView, content: Mapping[str, Any], access: Access, limits: Limits) -> App:
     """The page on a run, behind its guard.
 
     Args:
         view: The view of the run.
-        content: Its content.
-        access: Who may look at it; files of the page need no token, everything of the run does.
-        limits: How much a request may take.
+        content: Content of the view.
+        access: Address, names and token; files of the page need no token, everything of the run does.
+        limits: Limits of a request.
     """
     work, app = Work(limits.threads), plain_app("osculate explore")
     app.router.lifespan_context = closing(work)

@@ -1,4 +1,4 @@
-"""What a request passes before anything is computed: names, tokens, sizes and time."""
+"""Guards of an application, before anything is computed: names, tokens, sizes and time."""
 
 import hmac
 import logging
@@ -44,8 +44,8 @@ class Guard:
 
     Args:
         app: The application.
-        access: Who may call it.
-        limits: How much a request may take.
+        access: Address, names and token.
+        limits: Limits of a request.
         routes: Paths that exist, with True for those that need no token.
     """
 

@@ -35,8 +35,8 @@ class Service:
 
     Args:
         make: Function of the address, the limits: an application. It can be pickled.
-        access: Where it listens, with the port that was found.
-        limits: How much a request may take.
+        access: Address, with the port that was found.
+        limits: Limits of a request.
     """
 
     make: Callable[[Access, Limits], App]
@@ -56,8 +56,8 @@ def serve(
 
     Args:
         make: Function of the address and the limits: an application. It can be pickled.
-        access: Where to listen.
-        limits: How much a request may take in each process.
+        access: Address, names and token.
+        limits: Limits of a request, in each process.
         workers: Number of processes.
         ready: Function of the address of the service, which is called when connections are accepted.
 

@@ -19,7 +19,7 @@ EVERYWHERE = frozenset({"0.0.0.0", "::", ""})
 
 @dataclass(frozen=True)
 class Access:
-    """Where a server listens, and who may call it.
+    """Address, names and token of a server.
 
     Args:
         host: Address to listen at.
@@ -86,7 +86,7 @@ def read_token(file: Path | None) -> str | None:
 
 @dataclass(frozen=True)
 class Limits:
-    """How much a request may take, in each worker process.
+    """Limits of a request, in each worker process.
 
     Args:
         size: Bytes of a body.
