@@ -20,21 +20,21 @@ class AddressOptions:
     Args:
         host: Address to listen at; others than this machine's own need a token.
         port: Port; 0 takes a free one.
-        allowed_hosts: Further names by which clients call this machine, separated by commas.
+        allowed_hosts: Further names by which clients call this machine, separated by commas; by default none.
         token_file: File with the token of clients; by default the variable OSCULATE_TOKEN.
-        progress: Show progress bars.
+        progress: Show progress bars, which --no-progress leaves out.
     """
 
     host: str = "127.0.0.1"
     port: int = 8000
-    allowed_hosts: str = ""
+    allowed_hosts: str | None = None
     token_file: Path | None = None
     progress: bool = True
 
     @property
     def access(self) -> Access:
         """Address, names and token."""
-        names = tuple(name for each in self.allowed_hosts.split(",") if (name := each.strip()))
+        names = tuple(name for each in (self.allowed_hosts or "").split(",") if (name := each.strip()))
         return Access(self.host, self.port, names, read_token(self.token_file))
 
 
