@@ -14,6 +14,7 @@ EXTRAS = {
     "astra": "astra",
     "botorch": "botorch",
     "docstring_parser": "cli",
+    "fastapi": "serve",
     "jinja2": "cli",
     "jsonargparse": "cli",
     "lightning": "train",
@@ -28,6 +29,7 @@ EXTRAS = {
     "tensorboard": "tensorboard",
     "torchmetrics": "metrics",
     "transformers": "huggingface",
+    "uvicorn": "serve",
     "yaml": "cli",
     "zuko": "flows",
 }

@@ -49,6 +49,7 @@ ORDER = (
     "tasks",
     "serialization",
     "plots",
+    "serving",
     "cli",
     "adapters",
 )

@@ -21,10 +21,12 @@ from osculate.cli import (
     demo,
     doctor,
     evaluate,
+    explore,
     fit,
     inspect,
     predict,
     reconstruct,
+    serve,
     train,
 )
 from osculate.cli.command import PROBLEM, Command
@@ -71,6 +73,8 @@ GROUPS: Mapping[str, Mapping[str, Command]] = {
         "fit": _command(fit),
         "predict": _command(predict),
         "evaluate": _command(evaluate),
+        "explore": _command(explore),
+        "serve": _command(serve),
         "reconstruct": _command(reconstruct),
     },
     "Data and files": {

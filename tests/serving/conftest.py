@@ -1,0 +1,41 @@
+"""Run folders of each kind."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from osculate.cli.options import DataOptions
+from tests.serving.runs import SCRIPT, own_data, saved_run
+
+
+@pytest.fixture(scope="session")
+def classifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("classifier")
+    card = saved_run(folder, own_data(folder, classes=True), "mlp", None)
+    saved_run(folder, own_data(folder, classes=True), "mlp", None, facts={**card.facts, "classes": [SCRIPT, "b"]})
+    return folder
+
+
+@pytest.fixture(scope="session")
+def regressor(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("regressor")
+    saved_run(folder, own_data(folder, classes=False), "mlp", 0.3)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def autoencoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("autoencoder")
+    saved_run(folder, DataOptions(data="digits", train_size=100), "mlp_autoencoder", 0.5)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def reconstruction(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("reconstruction")
+    random = np.random.default_rng(0)
+    mean, stddev = random.random((12, 16)), 0.1 * random.random((12, 16))
+    samples = mean + stddev * random.normal(size=(20, 12, 16))
+    np.savez(folder / "reconstruction.npz", mean=mean, stddev=stddev, samples=samples, truth=mean + stddev)
+    return folder

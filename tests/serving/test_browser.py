@@ -1,0 +1,160 @@
+"""The page of a run in Chromium: clicks, sliders, keys, narrow windows, and no errors."""
+
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import pytest
+
+pytest.importorskip("fastapi")
+
+from osculate.serving.explorer import PAGES
+from osculate.serving.settings import TOKEN
+from tests.serving.processes import started
+from tests.serving.runs import SCRIPT
+from tests.serving.test_settings import SECRET
+
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+CHROMIUM = next((path for name in NAMES if (path := shutil.which(name))), None)
+#: True when the words about the code of an autoencoder are others than before.
+CHANGED = "before => document.querySelector('[role=status].soft').textContent != before"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    playwright = pytest.importorskip("playwright.sync_api", reason="the page is tried in a browser by playwright")
+    if CHROMIUM is None:
+        pytest.skip("there is no Chromium: apt-get install chromium")
+    with playwright.sync_playwright() as started_:
+        found = started_.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield found
+        found.close()
+
+
+@contextmanager
+def opened(browser: Any, folder: Path, quiet: bool = True, **options: Any) -> Iterator[Any]:
+    """The page of a run, which must not ask for anything elsewhere, and in the end must not have complained."""
+    environment = options.pop("environment", {})
+    with started("explore", folder, **environment) as server:
+        context = browser.new_context(**options)
+        page, said = context.new_page(), []
+        page.on("console", lambda message: said.append(message.text))
+        page.on("pageerror", lambda error: said.append(str(error)))
+        page.on("dialog", lambda dialog: (said.append(dialog.message), dialog.dismiss()))
+        page.on("request", lambda request: request.url.startswith((server.url, "data:")) or said.append(request.url))
+        page.goto(server.url)
+        yield page
+        context.close()
+    assert not (quiet and said), said
+
+
+def slide(page: Any, name: str, key: str = "ArrowRight", times: int = 1) -> str:
+    """Move a slider by a key, and return what it says."""
+    slider = page.get_by_role("slider", name=name)
+    slider.focus()
+    for _ in range(times):
+        page.keyboard.press(key)
+    return slider.get_attribute("aria-valuetext")
+
+
+def test_pages_name_only_each_other() -> None:
+    names = {path.name for path in PAGES.iterdir()}
+    for path in PAGES.glob("*.js"):
+        for line in path.read_text(encoding="utf-8").splitlines():
+            if line.startswith("import ") or "import(" in line:
+                assert line.split('"./')[1].split('"')[0] in names
+
+
+@pytest.mark.slow
+def test_a_classifier(browser: Any, classifier: Path) -> None:
+    with opened(browser, classifier) as page:
+        buttons = page.locator(".list button")
+        buttons.nth(1).click()
+        assert buttons.nth(1).get_attribute("aria-pressed") == "true"
+        assert buttons.nth(0).get_attribute("aria-pressed") == "false"
+        page.keyboard.press("Tab")
+        page.keyboard.press("Enter")
+        assert buttons.nth(2).get_attribute("aria-pressed") == "true"
+        assert page.get_by_text(SCRIPT, exact=True).first.is_visible()
+        assert slide(page, "Bins", "ArrowLeft", 10) == "2"
+        rates = page.locator("section", has_text="Entropy in and out").get_by_role("cell").first
+        before = rates.inner_text()
+        slide(page, "Threshold", "Home")
+        assert rates.inner_text() == "100.0 %" != before
+
+
+@pytest.mark.slow
+def test_a_regression(browser: Any, regressor: Path) -> None:
+    with opened(browser, regressor) as page:
+        inside = page.locator("section", has_text="Coverage").get_by_role("cell").first
+        assert slide(page, "Level", "End") == "99.0 %"
+        most = float(inside.inner_text().split()[0])
+        slide(page, "Level", "Home")
+        assert float(inside.inner_text().split()[0]) < most
+        chart = page.get_by_role("img", name="partial dependence")
+        chart.get_by_text("input 1", exact=True).wait_for()
+        page.get_by_role("combobox", name="Of", exact=True).select_option("input 2")
+        chart.get_by_text("input 2", exact=True).wait_for()
+        assert slide(page, "Width of the band", "ArrowRight", 5) == "2.5"
+
+
+@pytest.mark.slow
+def test_an_autoencoder(browser: Any, autoencoder: Path, record_property: Callable[[str, object], None]) -> None:
+    with opened(browser, autoencoder) as page:
+        words, plane = page.locator("[role=status].soft"), page.get_by_role("application")
+        words.get_by_text("Code").wait_for()
+        before = words.inner_text()
+        plane.click(position={"x": 40, "y": 60})
+        page.wait_for_function(CHANGED, arg=before)
+        times = []
+        for place in range(5):
+            before, began = words.inner_text(), perf_counter()
+            plane.click(position={"x": 80 + 30 * place, "y": 90})
+            page.wait_for_function(CHANGED, arg=before)
+            times.append(perf_counter() - began)
+        record_property("seconds from a click to its image", min(times))
+        value = page.get_by_role("slider", name="Number 1").get_attribute("aria-valuetext")
+        plane.focus()
+        page.keyboard.press("Shift+ArrowRight")
+        assert page.get_by_role("slider", name="Number 1").get_attribute("aria-valuetext") != value
+        before = words.inner_text()
+        slide(page, "Number 2", "ArrowLeft", 3)
+        page.wait_for_function(CHANGED, arg=before)
+        page.get_by_label("Show").select_option("decoded images")
+        assert page.locator(".plane canvas").nth(1).is_visible()
+        assert not page.locator(".plane svg > circle").first.is_visible()
+
+
+@pytest.mark.slow
+def test_a_reconstruction(browser: Any, reconstruction: Path) -> None:
+    with opened(browser, reconstruction) as page:
+        words, plane = page.locator("main [role=status]"), page.get_by_role("application")
+        plane.click(position={"x": 3, "y": 3})
+        assert words.inner_text().startswith("Row 1, column 1:")
+        plane.focus()
+        for key in ("ArrowRight", "ArrowDown", "ArrowDown", "ArrowLeft", "ArrowLeft"):
+            page.keyboard.press(key)
+        assert words.inner_text().startswith("Row 3, column 1:")
+        assert slide(page, "Sample") == "2"
+        assert page.get_by_role("img", name="sample").is_visible()
+        page.get_by_label("Show").select_option("distance from the truth")
+        slide(page, "Row", "End")
+        assert words.inner_text().startswith("Row 12,")
+
+
+@pytest.mark.slow
+def test_a_narrow_dark_window_and_a_token(browser: Any, classifier: Path) -> None:
+    look = {"viewport": {"width": 390, "height": 844}, "color_scheme": "dark", "environment": {TOKEN: SECRET}}
+    with opened(browser, classifier, quiet=False, **look) as page:  # the browser reports the status 401
+        page.get_by_label("Token").fill("a wrong token")
+        page.keyboard.press("Enter")
+        page.get_by_text("the header Authorization must be Bearer").wait_for()
+        page.get_by_label("Token").fill(SECRET)
+        page.keyboard.press("Enter")
+        page.get_by_role("heading", name="Reliability").wait_for()
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(20, 23, 27)"
+        assert SECRET not in page.url
