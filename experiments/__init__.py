@@ -26,11 +26,9 @@ from experiments.record import (
     Number,
     Record,
     all_pass,
-    beyond,
     clearly,
     differences,
     estimate,
-    interval,
     listed,
     printed,
     read_record,
@@ -38,6 +36,7 @@ from experiments.record import (
     together,
     word,
 )
+from experiments.rule import beyond, interval
 from experiments.runner import Resumable, Runner, Table, ignoring, timed, train
 from osculate.randomness import seeded
 
