@@ -6,7 +6,7 @@ from itertools import product
 from math import exp, log
 from typing import Any
 
-from experiments.record import FAILS, HOLDS, UNDECIDED, Claim, Record
+from experiments.record import FAILS, HOLDS, UNDECIDED, UNTESTED, Claim, Record
 from experiments.rule import Evidence, Sample
 from osculate.registry import choose
 
@@ -32,6 +32,7 @@ ABOVE, BELOW, WITHIN = "above", "below", "within"
 PRINTED, CORRECTED, OURS = "as printed", "corrected", "ours"
 #: Types of claims that repeat without seeds: of what follows from a computation, and of time and memory.
 EXACT, COST = "exact", "cost"
+UNMEASURED = "not measured"
 
 
 @dataclass(frozen=True)
@@ -169,7 +170,7 @@ class Statement:
             ]
             whole = Evidence.all(evidence for *_, evidence in parts)
         except LookupError:
-            return Outcome(None, "–", 0, "not measured")
+            return Outcome(None, "–", 0, UNMEASURED)
         except ValueError:
             return Outcome(None, "–", 0, "a ratio of numbers that are not positive")
         refuted = whole.true < whole.false
@@ -210,7 +211,8 @@ def rejudged(record: Record, statements: Iterable[Statement], verdicts: Mapping[
             after = replace(before, tested=statement.kind)
         else:
             holds = outcome.evidence.verdict() if outcome.evidence else None
-            after = replace(before, verdict=named(verdicts.get(statement.text, holds)), tested=outcome.words)
+            verdict = UNTESTED if outcome.words == UNMEASURED else named(verdicts.get(statement.text, holds))
+            after = replace(before, verdict=verdict, tested=outcome.words)
         if index is None:
             claims.append(replace(after, evidence=outcome.words))
         else:

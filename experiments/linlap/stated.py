@@ -195,7 +195,6 @@ DOCUMENT = Document(
                     "The KFAC evidence gives a higher test log likelihood than cross-validation, in six tasks",
                     "The KFAC marginal",
                     (Test(ABOVE, "nats", level(TASKS, f"gain in {LOG}"), shared=errors_over_images),),
-                    headline=True,
                 ),
                 Statement(
                     "… and a higher accuracy",
@@ -376,7 +375,7 @@ DOCUMENT = Document(
                 *(
                     Statement(
                         f"UCI, gaps: by {bound:g} nats better than MAP on {name}",
-                        f"It exceeds MAP by {bound:g}",
+                        f"It exceeds MAP by {bound:g} nats",
                         (Test(ABOVE, "nats", uci((FULL, MODE), (name,)), bound, GAPS),),
                     )
                     for name, bound in (("yacht", 100.0), ("boston", 10.0))
