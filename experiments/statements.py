@@ -28,6 +28,8 @@ MARGINS: Mapping[str, float] = {
     "correlation": 0.01,
     "dB": 0.1,
 }
+#: How numbers of a unit end; others have none.
+SUFFIXES = {RATIO: "×", "nats an image": " nats"} | {unit: f" {unit}" for unit in ("nats", "points", "%", "dB")}
 ABOVE, BELOW, WITHIN = "above", "below", "within"
 PRINTED, CORRECTED, OURS = "as printed", "corrected", "ours"
 #: Types of claims that repeat without seeds: of what follows from a computation, and of time and memory.
@@ -78,7 +80,7 @@ class Test:
         """Direction and bound in words."""
         about = {ABOVE: "above", BELOW: "below", WITHIN: "within a factor of" if self.unit == RATIO else "within"}
         stated = "" if self.bound is not None else ", the margin of the unit"
-        return f"{about[self.direction]} {self.limit:.3g}{stated}"
+        return f"{about[self.direction]} {self.limit:.4g}{stated}"
 
     def samples(self, record: Record) -> dict[str, Sample]:
         """Return the differences, or logarithms of ratios, by part.
@@ -106,14 +108,20 @@ class Test:
         above = Evidence.above(sample, bound)
         return above if self.direction == ABOVE else Evidence(above.true, above.false)
 
-    def words(self, sample: Sample) -> str:
-        """Mean with its standard error in the unit; of a ratio, the error of the logarithm times the ratio."""
-        value = exp(sample.mean) if self.unit == RATIO else sample.mean
-        single = len(sample.values) < 2
-        error = 0.0 if single else sample.error * (value if self.unit == RATIO else 1)
-        number = f"{value:.3g}" if self.unit == RATIO else f"{value:+.3g}"
-        unit = "×" if self.unit == RATIO else "" if self.unit in ("AUROC", "ECE", "correlation") else f" {self.unit}"
-        return f"{number}{'' if single else f' ± {error:.1g}'}{unit}"
+    def words(self, sample: Sample, paired: bool = True) -> str:
+        """Return the mean with its standard error in the unit; of a ratio, the error of the logarithm times the ratio.
+
+        Args:
+            sample: The differences.
+            paired: They are differences, with a sign, and not values themselves.
+        """
+        ratio = self.unit == RATIO
+        value = exp(sample.mean) if ratio else sample.mean
+        number = f"{value:{'+' if paired and not ratio else ''}.3g}"
+        if len(sample.values) > 1:
+            error = sample.error * (value if ratio else 1)
+            number += f" ± {error:.0f}" if error >= 10 else f" ± {error:.1g}"
+        return number + SUFFIXES.get(self.unit, "")
 
 
 @dataclass(frozen=True)
@@ -123,7 +131,7 @@ class Outcome:
     Args:
         evidence: Chances of a wrong verdict; None if the claim is not one over seeds, or nothing was measured.
         number: The number that decides, with its error.
-        seeds: Number of seeds or splits; 0 if the claim is not one over seeds.
+        seeds: Number of seeds, splits, images or tasks of the part that decides; 0 if the claim is not one over seeds.
         words: The comparison in words, with its interval.
     """
 
@@ -144,6 +152,7 @@ class Statement:
             repeats; or a reason why the record cannot decide.
         protocol: "as printed", "corrected", or "ours" for claims that the document does not make.
         headline: It is one of at most four of the document.
+        cell: Row and column of the number that a claim without seeds is quoted with.
     """
 
     text: str
@@ -151,6 +160,7 @@ class Statement:
     tests: tuple[Test, ...] | str
     protocol: str = CORRECTED
     headline: bool = False
+    cell: tuple[str, str] = ("", "")
 
     @property
     def kind(self) -> str:
@@ -160,8 +170,8 @@ class Statement:
     def outcome(self, record: Record) -> Outcome:
         """Judge the numbers of a record."""
         if isinstance(self.tests, str):
-            reason = "decided by repeats" if self.tests in (EXACT, COST) else self.tests
-            return Outcome(None, "", 0, reason)
+            quoted = (str(n) for n in record.findings.numbers if (n.row, n.column) == self.cell)
+            return Outcome(None, next(quoted, ""), 0, self.tests)
         try:
             parts = [
                 (test, name, sample, test.evidence(sample))
@@ -177,8 +187,8 @@ class Statement:
         test, name, sample, _ = (
             min(parts, key=lambda part: part[3].true) if refuted else max(parts, key=lambda part: part[3].false)
         )
-        seeds = min(len(sample.values) for _, _, sample, _ in parts)
-        number = test.words(sample)
+        seeds = len(sample.values)
+        number = test.words(sample, test.parts(record)[name][1] is not None)
         words = f"{name}: {number}{_interval(test, sample)}, asked: {test.question}"
         if len(parts) > 1:
             words += f"; of {len(parts)} parts the {'clearest against it' if refuted else 'least clear'}"

@@ -95,8 +95,8 @@ ARTEFACTS = (
         "dip-kmnist",
         "Section 7",
         (
-            *main(EVIDENCE, "Evidence"),
-            *main(WITH_TV, "TV-PredCP"),
+            *main(EVIDENCE, "X-rays, evidence"),
+            *main(WITH_TV, "X-rays, TV-PredCP"),
             *(
                 Statement(
                     f"{words}: density above MC dropout's, in every scan",
@@ -162,8 +162,8 @@ ARTEFACTS = (
         "dip-large",
         "Section 7",
         (
-            Statement("128² pixels with error bars: 15 minutes, 4 GB", "An image of 128²", COST),
-            Statement("256² pixels: 8 GB", "An image of 256²", COST),
+            Statement("128² pixels with error bars: 15 minutes, 4 GB", "An image of 128²", COST, cell=("shepp_logan, 128²: linearised DIP, evidence", "seconds in all")),
+            Statement("256² pixels: 8 GB", "An image of 256²", COST, cell=("shepp_logan, 256²: linearised DIP, evidence", "peak memory of the process, GB")),
             *(
                 Statement(
                     f"Large images, {words}: density above MC dropout's",

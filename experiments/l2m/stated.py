@@ -117,7 +117,7 @@ DOCUMENT = Document(
                     (Test(ABOVE, "%", level(AS_PRINTED, "weights near the width of their prior, %"), 90.0),),
                     PRINTED,
                 ),
-                Statement("The chains of the reference agree", "The chains", EXACT, OURS),
+                Statement("The chains of the reference agree", "The chains", EXACT, OURS, cell=("HMC, the reference", "R-hat of f, worst")),
             ),
         ),
         Artefact(
@@ -135,7 +135,7 @@ DOCUMENT = Document(
                     "It predicts as well",
                     (Test(WITHIN, "nats", across(SETS, "L2M", "diagonal, single gradients"), 0.05, SPLITS),),
                 ),
-                Statement("UCI: no extra computation, below 1 % of training", "It needs no", COST, PRINTED, True),
+                Statement("UCI: no extra computation, below 1 % of training", "It needs no", COST, PRINTED, True, cell=("energy", "with the statistics and 16 batches, %")),
                 Statement(
                     "UCI: an ensemble of L2M is not worse than one, within .01 nats",
                     "An ensemble of L2M",

@@ -5,6 +5,7 @@ Margins that the claims of the first records did not state were set after those 
 
 from experiments.lae.faces import ACCURACY, AGREEMENT, OVERALL
 from experiments.lae.models import AE, DROPOUT, ENSEMBLE, LEARNED, METHODS, ONLINE, POST_HOC, VARIATIONAL
+from experiments.record import Record
 from experiments.statements import (
     ABOVE,
     BELOW,
@@ -16,6 +17,8 @@ from experiments.statements import (
     WITHIN,
     Artefact,
     Document,
+    Pair,
+    Parts,
     Statement,
     Test,
     across,
@@ -27,11 +30,23 @@ from experiments.statements import (
 KMNIST, FASHION = "MNIST → KMNIST", "Fashion-MNIST → MNIST"
 SIGMA, SPREAD = "AUROC by σ of the output", "σ of the output away from codes over that at codes"
 NLL, MSE = "−log p (squared error of drawn networks, summed)", "squared error of their mean"
+TIME, PIXELS = "time, power of the resolution R", "time, power of the pixels"
 RIVALS = (AE, LEARNED, VARIATIONAL, DROPOUT, ENSEMBLE)
 POSTERIORS = ("post-hoc, KFAC", "post-hoc, exact diagonal", "post-hoc, approximate diagonal")
 DRAWN = ("online, exact diagonal", "online, approximate diagonal")
 INSIDE, OUTSIDE = "σ summed over pixels: test images", "σ summed over pixels: others"
 FEW = tuple(f"accuracy with {number} labels a class" for number in (1, 2, 5, 10, 20))
+
+
+def _beside_best(ours: str, other: str) -> Parts:
+    """Compare σ of the output with the best score of another row, seed by seed."""
+
+    def parts(record: Record) -> dict[str, Pair]:
+        spread = level(ours, SIGMA)(record)[f"{ours}, {SIGMA}"][0]
+        highest = best(other, other, {"best AUROC": "AUROC"})(record).popitem()[1][1]
+        return {f"{ours}, {SIGMA} beside the best of {other}": (spread, highest)}
+
+    return parts
 
 
 def detection(pair: str) -> tuple[Statement, ...]:
@@ -40,9 +55,9 @@ def detection(pair: str) -> tuple[Statement, ...]:
     spread = tuple(f"{pair}: {name}" for name in (VARIATIONAL, DROPOUT, ENSEMBLE))
     return (
         Statement(
-            f"{pair}: σ of the output of a Laplacian autoencoder detects better than every score of a VAE",
+            f"{pair}: σ of the output of a Laplacian autoencoder detects better than the best score of a VAE",
             "",
-            (Test(ABOVE, "AUROC", _beside_every_score(ours, f"{pair}: {VARIATIONAL}")),),
+            (Test(ABOVE, "AUROC", _beside_best(ours, f"{pair}: {VARIATIONAL}")),),
             headline=True,
         ),
         Statement(
@@ -56,18 +71,6 @@ def detection(pair: str) -> tuple[Statement, ...]:
             (Test(ABOVE, "AUROC", gap(ours, spread, SIGMA)),),
         ),
     )
-
-
-def _beside_every_score(ours: str, other: str):
-    """Compare σ of the output with every score of another row."""
-    return lambda record: {
-        f"{ours}, σ of the output beside {other}, {number.column}": (
-            next(n.values for n in record.findings.numbers if (n.row, n.column) == (ours, SIGMA)),
-            number.values,
-        )
-        for number in record.findings.numbers
-        if number.row == other and number.column.startswith("AUROC")
-    }
 
 
 DOCUMENT = Document(
@@ -91,12 +94,12 @@ DOCUMENT = Document(
             "lae-table1",
             "Table 1",
             (
-                Statement("The approximate diagonal is linear in resolution and in parameters", "The approx", COST),
-                Statement("So is the mixed diagonal", "So does the mixed", COST),
-                Statement("Only these are linear in both", "Only these", COST),
-                Statement("Blocks, KFAC and exact diagonal: time quadratic in the resolution", "Block diagonal,", COST),
-                Statement("… and memory quadratic in the resolution", "They take memory", COST),
-                Statement("Blocks are quadratic in the parameters of a layer", "The block diagonal is", COST),
+                Statement("The approximate diagonal is linear in resolution and in parameters", "The approx", COST, cell=("approx_diag", TIME)),
+                Statement("So is the mixed diagonal", "So does the mixed", COST, cell=("mixed_diag", TIME)),
+                Statement("Only these are linear in both", "Only these", COST, cell=("kron", TIME)),
+                Statement("Blocks, KFAC and exact diagonal: time quadratic in the resolution", "Block diagonal,", COST, cell=("block", TIME)),
+                Statement("… and memory quadratic in the resolution", "They take memory", COST, cell=("block", "memory, power of R")),
+                Statement("Blocks are quadratic in the parameters of a layer", "The block diagonal is", COST, cell=("block", "time, power of the parameters W")),
             ),
         ),
         Artefact(
@@ -124,23 +127,23 @@ DOCUMENT = Document(
             "lae-figure7",
             "Figure 7",
             (
-                Statement("The approximate diagonal is linear in the pixels, in time", "The approximate diagonal s", COST),
-                Statement("… and in memory", "… and in memory", COST),
-                Statement("Exact diagonal and KFAC scale poorly, in time", "The exact diagonal and KFAC", COST),
-                Statement("… and in memory, with all columns at once", "… and in memory: columns", COST),
-                Statement("… and in memory, whatever the program", "… and in memory, whatever", COST),
-                Statement("The approximate diagonal is viable for large images", "The approximate diagonal is", COST),
+                Statement("The approximate diagonal is linear in the pixels, in time", "The approximate diagonal s", COST, cell=("approx_diag", PIXELS)),
+                Statement("… and in memory", "… and in memory", COST, cell=("approx_diag", "memory, power of the pixels")),
+                Statement("Exact diagonal and KFAC scale poorly, in time", "The exact diagonal and KFAC", COST, cell=("diag", PIXELS)),
+                Statement("… and in memory, with all columns at once", "… and in memory: columns", COST, cell=("BackPACK diag", "memory, power of the pixels")),
+                Statement("… and in memory, whatever the program", "… and in memory, whatever", COST, cell=("diag", "memory, power of the pixels")),
+                Statement("The approximate diagonal is viable for large images", "The approximate diagonal is", COST, cell=("approx_diag", "CPU seconds there")),
             ),
         ),
         Artefact(
             "lae-memory",
             "Section 4",
             (
-                Statement("Memory of a step of online training is linear in the pixels", "Memory of a step", COST),
-                Statement("… and its time grows no faster", "… and its time", COST),
-                Statement("Beside a step of MAP, memory is a constant factor", "Beside a step of MAP", COST),
-                Statement("… and so is time", "… and so is time", COST),
-                Statement("It trains on colour images of 64 × 64 pixels", "It trains on colour", EXACT),
+                Statement("Memory of a step of online training is linear in the pixels", "Memory of a step", COST, cell=("online, convolutions", "memory, power of the pixels")),
+                Statement("… and its time grows no faster", "… and its time", COST, cell=("online, convolutions", PIXELS)),
+                Statement("Beside a step of MAP, memory is a constant factor", "Beside a step of MAP", COST, cell=("online, convolutions", "memory, in plain steps")),
+                Statement("… and so is time", "… and so is time", COST, cell=("online, convolutions", "time, in plain steps")),
+                Statement("It trains on colour images of 64 × 64 pixels", "It trains on colour", EXACT, cell=("faces, 64²", "loss of the last epoch, nats")),
             ),
         ),
         Artefact(

@@ -163,7 +163,7 @@ DOCUMENT = Document(
                     OURS,
                 ),
                 Statement(
-                    "… AUROC .05 above on average, .05 below in no pair",
+                    "osc.laplace: AUROC .05 above on average, .05 below in no pair",
                     "AUROC is 0.05 above",
                     (Test(ABOVE, "AUROC", on_average("AUROC"), 0.05), Test(ABOVE, "AUROC", every("AUROC"), -0.05)),
                     OURS,
