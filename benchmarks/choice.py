@@ -23,7 +23,7 @@ from osculate.registry import choose, lookup
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = (
     ROOT / "README.md",
-    *(ROOT / "docs" / f"{name}.md" for name in ("calibration", "foundation_models", "how_to_choose", "methods")),
+    *(ROOT / "docs" / f"{name}.md" for name in ("calibration", "claims", "foundation_models", "how_to_choose", "methods")),
 )
 
 TABLE = re.compile(

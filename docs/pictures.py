@@ -1,4 +1,4 @@
-"""A hook of mkdocs: figures of experiments/results, which pages link to where they are, go along to the site."""
+"""A hook of mkdocs: pages and figures of experiments/results, which pages link to where they are, go along to the site."""
 
 import re
 from pathlib import Path
@@ -6,18 +6,21 @@ from typing import Any
 
 from mkdocs.structure.files import File, Files
 
-RESULTS = Path(__file__).parent.parent / "experiments" / "results"
-LINK = re.compile(r"\]\(\.\./experiments/results/([\w-]+\.png)\)")
+EXPERIMENTS = Path(__file__).parent.parent / "experiments"
+LINK = re.compile(r"\]\((?:\.\./)+experiments/((?:results/)?[\w-]+\.(?:png|md))\)")
+RECORD = re.compile(r"\[([^\]]+)\]\([\w-]+\.json\)")
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Add the figures that a page shows."""
-    pages = [file.content_string for file in files.documentation_pages()]
-    for name in {name for page in pages for name in LINK.findall(page)}:
-        files.append(File.generated(config, f"results/{name}", abs_src_path=str(RESULTS / name)))
+    """Add the pages of results, and their figures."""
+    for path in [EXPERIMENTS / "RESULTS.md", *sorted((EXPERIMENTS / "results").glob("*.[mp][dn]*"))]:
+        name = path.relative_to(EXPERIMENTS).as_posix()
+        files.append(File.generated(config, name, abs_src_path=str(path)))
     return files
 
 
-def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Link to them."""
-    return LINK.sub(r"](results/\1)", markdown)
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Link to them from where they are in the site, which has no records."""
+    up = "../" * page.file.src_uri.count("/")
+    markdown = LINK.sub(rf"]({up}\1)", markdown).replace("](../docs/", "](")
+    return RECORD.sub(r"\1", markdown) if page.file.src_uri.startswith("results/") else markdown

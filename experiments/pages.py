@@ -8,7 +8,7 @@ from typing import Any
 
 from experiments.documents import DOCUMENTS, family, outcomes
 from experiments.experiment import REGISTRY
-from experiments.record import FAILS, HOLDS, UNDECIDED, UNTESTED, Claim, Number, Record, records_in
+from experiments.record import FAILS, HOLDS, UNDECIDED, UNTESTED, Claim, Record, records_in
 from experiments.rule import LEVEL
 from experiments.statements import Artefact, Document, Outcome, Statement, named, place_of
 
@@ -28,10 +28,9 @@ for each table or figure, with all numbers, the evidence in words and the figure
 is before; otherwise "undecided" ([the rule](../docs/decisions/0039-verdicts.md)). Claims of cost and exact ones repeat
 without seeds. The last column has the number of verdicts that are expected to be wrong, at most.
 """
-KEYS = """**Headlines** are in bold and share one chance of a wrong verdict ({chance:.0%}, Holm). Of the {number} claims with two \
-or more, at most {wrong:.1f} verdicts are expected to be wrong. Margins were set after these runs. ± is one standard \
-error; × is a factor. *n* counts seeds, splits, images or tasks; *scale* is ours over the document's; *protocol* says whether we do as the document prints, with \
-corrections, or test a claim of our own."""
+KEYS = """**Headlines** are bold and share one chance of a wrong verdict ({chance:.0%}, Holm). Of the {number} claims with two or \
+more seeds, at most {wrong:.1f} verdicts are expected to be wrong. Margins were set after these runs. *n* counts seeds, splits, \
+images or tasks; *scale* is ours over the document's; *protocol* is as printed, corrected, or ours for a claim of our own."""
 
 
 def pages(folder: Path) -> dict[Path, str]:
@@ -52,7 +51,10 @@ def index(records: Mapping[str, Record], folder: Path) -> str:
     """Return the page that leads to all documents."""
     if not records:
         return INDEX.format(folder=folder.name) + "\nThere is no record yet.\n"
-    table = [f"| | claims | {HOLDS} | {FAILS} | {UNDECIDED} | not tested | wrong, at most |", "|---|---|---|---|---|---|---|"]
+    table = [
+        f"| | claims | {HOLDS} | {FAILS} | {UNDECIDED} | not tested | wrong, at most |",
+        "|---|---|---|---|---|---|---|",
+    ]
     headlines = ["| | headline | verdict | number |", "|---|---|---|---|"]
     for document in DOCUMENTS:
         rows = list(_rows(document, records))
@@ -79,7 +81,12 @@ def _rows(document: Document, records: Mapping[str, Record]) -> Iterator[Row]:
     for artefact, statement in document.statements():
         key = artefact.id, statement.text
         if key in found:
-            yield artefact, statement, found[key], verdict_of(records[artefact.id], statement, found[key], headlines.get(key))
+            yield (
+                artefact,
+                statement,
+                found[key],
+                verdict_of(records[artefact.id], statement, found[key], headlines.get(key)),
+            )
 
 
 def verdict_of(record: Record, statement: Statement, outcome: Outcome, headline: bool | None) -> str:
@@ -136,15 +143,16 @@ def filled(text: str, records: Mapping[str, Record]) -> str:
     """Return hand-written lines with their numbers, ``{{file; row; column}}``, from the records.
 
     Raises:
-        ValueError: A record or a cell does not exist.
+        ValueError: A record has no such cell.
     """
 
     def number(found: re.Match[str]) -> str:
-        cells = {(n.row, n.column): n for n in records[found[1]].findings.numbers} if found[1] in records else {}
-        cell: Number | None = cells.get((found[2], found[3]))
-        if cell is None:
-            raise ValueError(f"no record has the cell {found[0]!r}: the lines of a page name file, row and column.")
-        return str(cell)
+        if found[1] not in records:
+            return "–"
+        cells = {(n.row, n.column): str(n) for n in records[found[1]].findings.numbers}
+        if (found[2], found[3]) not in cells:
+            raise ValueError(f"the record has no cell {found[0]!r}: the lines of a page name file, row and column.")
+        return cells[found[2], found[3]]
 
     return CELL.sub(number, text)
 
@@ -182,7 +190,8 @@ def section(record: Record, name: str, folder: Path) -> str:
         f"{record.title}. {record.document}. Scale: {setup.scale}; {number} seed{'s' if number > 1 else ''}, "
         f"{setup.seconds:.0f} s, torch {setup.versions.get('torch', '?')}. [Record]({name}.json). "
         + (f"[All claims of {where}]({where}.md)." if where else ""),
-        "\nWhere a cell has two numbers, the one in brackets is the document's. ± is one standard error over seeds.\n",
+        "\nWhere a cell has two numbers, the one in brackets is the document's. ± is one standard error over seeds. In "
+        "italics is what the rule of verdicts compares, then the evidence as the measurement puts it.\n",
     ]
     if (folder / f"{name}.png").is_file():
         lines.append(f"![{record.title}]({name}.png)\n")
@@ -194,5 +203,5 @@ def section(record: Record, name: str, folder: Path) -> str:
 
 
 def _claim(claim: Claim) -> str:
-    tested = f" {claim.tested[:1].upper()}{claim.tested[1:]}." if claim.tested and claim.tested != claim.evidence else ""
+    tested = f" *{claim.tested.removeprefix(f'{claim.text}: ')}.*" if claim.tested else ""
     return f"* {claim.text}: **{claim.verdict}**.{tested} {claim.evidence}"

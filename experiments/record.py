@@ -99,7 +99,7 @@ class Claim:
         text: The claim, in the document's words if they are short.
         verdict: "holds", "does not hold", "undecided" or "not tested at this scale".
         evidence: Numbers in words, and the reason if the claim fails.
-        tested: The comparison of the rule of verdicts in words, or the type of the claim if it has no seeds.
+        tested: The claim as it is stated for the rule of verdicts, and the comparison that decides.
 
     Raises:
         ValueError: Unknown verdict, or no evidence.

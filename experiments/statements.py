@@ -34,6 +34,7 @@ ABOVE, BELOW, WITHIN = "above", "below", "within"
 PRINTED, CORRECTED, OURS = "as printed", "corrected", "ours"
 #: Types of claims that repeat without seeds: of what follows from a computation, and of time and memory.
 EXACT, COST = "exact", "cost"
+KINDS = {EXACT: "that is exact, without seeds", COST: "of cost, decided by repeats"}
 UNMEASURED = "not measured"
 
 
@@ -216,15 +217,15 @@ def rejudged(record: Record, statements: Iterable[Statement], verdicts: Mapping[
         if index is None and statement.of:
             continue  # at these settings the experiment does not make it
         outcome = statement.outcome(record)
-        before = Claim(statement.text, UNDECIDED, outcome.words) if index is None else claims[index]
+        before = Claim(statement.text, UNDECIDED, "It follows from the table.") if index is None else claims[index]
         if statement.kind != "seeds":
-            after = replace(before, tested=statement.kind)
+            after = replace(before, tested=f"{statement.text}: a claim {KINDS[statement.kind]}")
         else:
             holds = outcome.evidence.verdict() if outcome.evidence else None
             verdict = UNTESTED if outcome.words == UNMEASURED else named(verdicts.get(statement.text, holds))
-            after = replace(before, verdict=verdict, tested=outcome.words)
+            after = replace(before, verdict=verdict, tested=f"{statement.text}: {outcome.words}")
         if index is None:
-            claims.append(replace(after, evidence=outcome.words))
+            claims.append(after)
         else:
             claims[index] = after
     return replace(record, findings=replace(record.findings, claims=tuple(claims)))

@@ -319,7 +319,12 @@ DOCUMENT = Document(
                         Test(
                             WITHIN,
                             RATIO,
-                            across([f"{d}, {{}} codes, VAE, the document's" for d in ("MNIST", "Frey Face")], ERROR, AVERAGE, CODES),
+                            across(
+                                [f"{d}, {{}} codes, VAE, the document's" for d in ("MNIST", "Frey Face")],
+                                ERROR,
+                                AVERAGE,
+                                CODES,
+                            ),
                             1.005,
                         ),
                     ),
@@ -381,7 +386,11 @@ DOCUMENT = Document(
                 Statement(
                     "It generalises better than a point decoder",
                     "It generalises",
-                    (Test(ABOVE, NATS, gap("400 epochs: full VB", "400 epochs: point decoder", f"test bound, {MEAN}")),),
+                    (
+                        Test(
+                            ABOVE, NATS, gap("400 epochs: full VB", "400 epochs: point decoder", f"test bound, {MEAN}")
+                        ),
+                    ),
                     OURS,
                 ),
             ),
@@ -393,12 +402,30 @@ DOCUMENT = Document(
                 Statement(
                     "Sparse priors make codes nearly binary: 80 % of the numbers",
                     "A sparse prior",
-                    (Test(ABOVE, "of them", level(("sparse Beta", "two normals"), "share of codes within 0.1 of 0 or 1"), 0.8),),
+                    (
+                        Test(
+                            ABOVE,
+                            "of them",
+                            level(("sparse Beta", "two normals"), "share of codes within 0.1 of 0 or 1"),
+                            0.8,
+                        ),
+                    ),
                 ),
                 Statement(
                     "Cut to one bit a number, they keep the image within 10 % of its error",
                     "Cut to one bit",
-                    (Test(BELOW, RATIO, across(("sparse Beta", "two normals"), "squared error, 1 bit a number", "squared error, codes as they are"), 1.1),),
+                    (
+                        Test(
+                            BELOW,
+                            RATIO,
+                            across(
+                                ("sparse Beta", "two normals"),
+                                "squared error, 1 bit a number",
+                                "squared error, codes as they are",
+                            ),
+                            1.1,
+                        ),
+                    ),
                 ),
                 binary("sparse Beta"),
                 binary("two normals"),
@@ -431,7 +458,10 @@ DOCUMENT = Document(
                                 BELOW,
                                 "nats",
                                 gap(
-                                    [f"{model}: {name}" for name in ("semi-implicit", "adversarial", "normalising flow")],
+                                    [
+                                        f"{model}: {name}"
+                                        for name in ("semi-implicit", "adversarial", "normalising flow")
+                                    ],
                                     f"{model}: Gaussian",
                                     "KL(histogram of draws ‖ posterior), nats",
                                 ),
@@ -458,7 +488,11 @@ DOCUMENT = Document(
                         ),
                     )
                     for text, start, other in (
-                        ("Noise that fades gives a better bound than noise that stays", "Noise that", "mask 0.25, constant"),
+                        (
+                            "Noise that fades gives a better bound than noise that stays",
+                            "Noise that",
+                            "mask 0.25, constant",
+                        ),
                         ("… and than no noise", "It leads", "none"),
                     )
                 ),

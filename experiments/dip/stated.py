@@ -38,7 +38,7 @@ def main(method: str, name: str) -> tuple[Statement, ...]:
     ours, start = f"{MAIN}: {method}", f"{MAIN}: "
     return (
         Statement(
-            f"{name}: density of a pixel .1 nats above MC dropout's, .5 above that of σ² = 1",
+            f"{name}: density .1 nats above MC dropout's, .5 above that of σ² = 1",
             f"{start}the mean marginal density of a pixel by {method} is",
             (
                 Test(ABOVE, "nats", gap(ours, (f"{MAIN}: {DROPOUT}", f"{MAIN}: {TUNED}"), DENSITY), 0.1),
@@ -47,12 +47,12 @@ def main(method: str, name: str) -> tuple[Statement, ...]:
             headline=method == EVIDENCE,
         ),
         Statement(
-            f"{name}: joint density .5 nats a pixel above that of σ² = 1",
+            f"{name}: joint density .5 nats above it",
             f"{start}the joint density of all pixels by {method} is",
             (Test(ABOVE, "nats", gap(ours, f"{MAIN}: {UNIT}", JOINT), 0.5),),
         ),
         Statement(
-            f"{name}: 95 % intervals hold at least .9, error bars and errors correlate by .5",
+            f"{name}: 95 % intervals hold .9; error bars and errors correlate by .5",
             f"{start}{method} covers",
             (
                 Test(ABOVE, "of the pixels", level(ours, INSIDE), 0.9),
@@ -162,8 +162,18 @@ ARTEFACTS = (
         "dip-large",
         "Section 7",
         (
-            Statement("128² pixels with error bars: 15 minutes, 4 GB", "An image of 128²", COST, cell=("shepp_logan, 128²: linearised DIP, evidence", "seconds in all")),
-            Statement("256² pixels: 8 GB", "An image of 256²", COST, cell=("shepp_logan, 256²: linearised DIP, evidence", "peak memory of the process, GB")),
+            Statement(
+                "128² pixels with error bars: 15 minutes, 4 GB",
+                "An image of 128²",
+                COST,
+                cell=("shepp_logan, 128²: linearised DIP, evidence", "seconds in all"),
+            ),
+            Statement(
+                "256² pixels: 8 GB",
+                "An image of 256²",
+                COST,
+                cell=("shepp_logan, 256²: linearised DIP, evidence", "peak memory of the process, GB"),
+            ),
             *(
                 Statement(
                     f"Large images, {words}: density above MC dropout's",
@@ -179,7 +189,7 @@ ARTEFACTS = (
             ),
             *(
                 Statement(
-                    f"Large images, {words}: 95 % intervals hold at least .9",
+                    f"Large images, {words}: 95 % intervals hold .9",
                     f"Intervals of {method} that",
                     (Test(ABOVE, "of the pixels", level(f"{{}}: {method}", INSIDE, LARGE), 0.9),),
                 )

@@ -70,7 +70,14 @@ DOCUMENT = Document(
                 Statement(
                     "… they are within a factor of 3 of those of HMC",
                     "Its standard deviation is within",
-                    (Test(WITHIN, RATIO, level(LINEARISED, [f"sd over that of HMC at x = {x}" for x in (-6, 0, 6)]), 3.0),),
+                    (
+                        Test(
+                            WITHIN,
+                            RATIO,
+                            level(LINEARISED, [f"sd over that of HMC at x = {x}" for x in (-6, 0, 6)]),
+                            3.0,
+                        ),
+                    ),
                 ),
                 Statement(
                     "… its 95 % band covers at least 85 % of new targets",
@@ -117,7 +124,13 @@ DOCUMENT = Document(
                     (Test(ABOVE, "%", level(AS_PRINTED, "weights near the width of their prior, %"), 90.0),),
                     PRINTED,
                 ),
-                Statement("The chains of the reference agree", "The chains", EXACT, OURS, cell=("HMC, the reference", "R-hat of f, worst")),
+                Statement(
+                    "The chains of the reference agree",
+                    "The chains",
+                    EXACT,
+                    OURS,
+                    cell=("HMC, the reference", "R-hat of f, worst"),
+                ),
             ),
         ),
         Artefact(
@@ -135,7 +148,14 @@ DOCUMENT = Document(
                     "It predicts as well",
                     (Test(WITHIN, "nats", across(SETS, "L2M", "diagonal, single gradients"), 0.05, SPLITS),),
                 ),
-                Statement("UCI: no extra computation, below 1 % of training", "It needs no", COST, PRINTED, True, cell=("energy", "with the statistics and 16 batches, %")),
+                Statement(
+                    "UCI: no extra computation, below 1 % of training",
+                    "It needs no",
+                    COST,
+                    PRINTED,
+                    True,
+                    cell=("energy", "with the statistics and 16 batches, %"),
+                ),
                 Statement(
                     "UCI: an ensemble of L2M is not worse than one, within .01 nats",
                     "An ensemble of L2M",
@@ -180,7 +200,7 @@ DOCUMENT = Document(
                 ),
                 Statement(
                     "Images: it detects better than the ensemble",
-                    "",
+                    "The mixture detects",
                     (Test(ABOVE, "AUROC", detection(ENSEMBLE, "deep ensemble")),),
                 ),
             ),

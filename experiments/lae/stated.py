@@ -94,12 +94,32 @@ DOCUMENT = Document(
             "lae-table1",
             "Table 1",
             (
-                Statement("The approximate diagonal is linear in resolution and in parameters", "The approx", COST, cell=("approx_diag", TIME)),
+                Statement(
+                    "The approximate diagonal is linear in resolution and in parameters",
+                    "The approx",
+                    COST,
+                    cell=("approx_diag", TIME),
+                ),
                 Statement("So is the mixed diagonal", "So does the mixed", COST, cell=("mixed_diag", TIME)),
                 Statement("Only these are linear in both", "Only these", COST, cell=("kron", TIME)),
-                Statement("Blocks, KFAC and exact diagonal: time quadratic in the resolution", "Block diagonal,", COST, cell=("block", TIME)),
-                Statement("… and memory quadratic in the resolution", "They take memory", COST, cell=("block", "memory, power of R")),
-                Statement("Blocks are quadratic in the parameters of a layer", "The block diagonal is", COST, cell=("block", "time, power of the parameters W")),
+                Statement(
+                    "Blocks, KFAC and exact diagonal: time quadratic in the resolution",
+                    "Block diagonal,",
+                    COST,
+                    cell=("block", TIME),
+                ),
+                Statement(
+                    "… and memory quadratic in the resolution",
+                    "They take memory",
+                    COST,
+                    cell=("block", "memory, power of R"),
+                ),
+                Statement(
+                    "Blocks are quadratic in the parameters of a layer",
+                    "The block diagonal is",
+                    COST,
+                    cell=("block", "time, power of the parameters W"),
+                ),
             ),
         ),
         Artefact(
@@ -127,23 +147,69 @@ DOCUMENT = Document(
             "lae-figure7",
             "Figure 7",
             (
-                Statement("The approximate diagonal is linear in the pixels, in time", "The approximate diagonal s", COST, cell=("approx_diag", PIXELS)),
-                Statement("… and in memory", "… and in memory", COST, cell=("approx_diag", "memory, power of the pixels")),
-                Statement("Exact diagonal and KFAC scale poorly, in time", "The exact diagonal and KFAC", COST, cell=("diag", PIXELS)),
-                Statement("… and in memory, with all columns at once", "… and in memory: columns", COST, cell=("BackPACK diag", "memory, power of the pixels")),
-                Statement("… and in memory, whatever the program", "… and in memory, whatever", COST, cell=("diag", "memory, power of the pixels")),
-                Statement("The approximate diagonal is viable for large images", "The approximate diagonal is", COST, cell=("approx_diag", "CPU seconds there")),
+                Statement(
+                    "The approximate diagonal is linear in the pixels, in time",
+                    "The approximate diagonal s",
+                    COST,
+                    cell=("approx_diag", PIXELS),
+                ),
+                Statement(
+                    "… and in memory", "… and in memory", COST, cell=("approx_diag", "memory, power of the pixels")
+                ),
+                Statement(
+                    "Exact diagonal and KFAC scale poorly, in time",
+                    "The exact diagonal and KFAC",
+                    COST,
+                    cell=("diag", PIXELS),
+                ),
+                Statement(
+                    "… and in memory, with all columns at once",
+                    "… and in memory: columns",
+                    COST,
+                    cell=("BackPACK diag", "memory, power of the pixels"),
+                ),
+                Statement(
+                    "… and in memory, whatever the program",
+                    "… and in memory, whatever",
+                    COST,
+                    cell=("diag", "memory, power of the pixels"),
+                ),
+                Statement(
+                    "The approximate diagonal is viable for large images",
+                    "The approximate diagonal is",
+                    COST,
+                    cell=("approx_diag", "CPU seconds there"),
+                ),
             ),
         ),
         Artefact(
             "lae-memory",
             "Section 4",
             (
-                Statement("Memory of a step of online training is linear in the pixels", "Memory of a step", COST, cell=("online, convolutions", "memory, power of the pixels")),
-                Statement("… and its time grows no faster", "… and its time", COST, cell=("online, convolutions", PIXELS)),
-                Statement("Beside a step of MAP, memory is a constant factor", "Beside a step of MAP", COST, cell=("online, convolutions", "memory, in plain steps")),
-                Statement("… and so is time", "… and so is time", COST, cell=("online, convolutions", "time, in plain steps")),
-                Statement("It trains on colour images of 64 × 64 pixels", "It trains on colour", EXACT, cell=("faces, 64²", "loss of the last epoch, nats")),
+                Statement(
+                    "Memory of a step of online training is linear in the pixels",
+                    "Memory of a step",
+                    COST,
+                    cell=("online, convolutions", "memory, power of the pixels"),
+                ),
+                Statement(
+                    "… and its time grows no faster", "… and its time", COST, cell=("online, convolutions", PIXELS)
+                ),
+                Statement(
+                    "Beside a step of MAP, memory is a constant factor",
+                    "Beside a step of MAP",
+                    COST,
+                    cell=("online, convolutions", "memory, in plain steps"),
+                ),
+                Statement(
+                    "… and so is time", "… and so is time", COST, cell=("online, convolutions", "time, in plain steps")
+                ),
+                Statement(
+                    "It trains on colour images of 64 × 64 pixels",
+                    "It trains on colour",
+                    EXACT,
+                    cell=("faces, 64²", "loss of the last epoch, nats"),
+                ),
             ),
         ),
         Artefact(

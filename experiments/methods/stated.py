@@ -4,6 +4,7 @@ Margins that the claims of the first records did not state were set after those 
 """
 
 from experiments.methods.calibration import TASKS
+from experiments.methods.fit_defaults import CHOSEN_ON
 from experiments.record import Record
 from experiments.statements import (
     ABOVE,
@@ -28,6 +29,7 @@ SETS = (
     *("boston", "concrete", "energy", "kin8nm", "naval", "power", "protein", "wine", "yacht"),
     *("australian", "banana", "breast_cancer", "glass", "ionosphere", "satellite", "uci_digits", "vehicle", "waveform"),
 )
+UNSEEN = tuple(name for name in SETS if name not in CHOSEN_ON)
 RATES = tuple(f"{{}}: rate {rate}" for rate in ("0.001", "0.003", "0.01", "0.03"))
 OF_LORA = "osc.laplace, adapters and head"
 SHARE, AUROC = "share in the patch, %", "AUROC, other packages"
@@ -78,7 +80,11 @@ def before_refinement(record: Record) -> dict[str, Pair]:
 
 def errors_over_data(record: Record) -> dict[str, float]:
     """Return standard errors over the data of a set, which its seeds share."""
-    return {f"{n.row}, loss less that of the network": n.mean or 0.0 for n in record.findings.numbers if n.column == "standard error"}
+    return {
+        f"{n.row}, loss less that of the network": n.mean or 0.0
+        for n in record.findings.numbers
+        if n.column == "standard error"
+    }
 
 
 def lora(text: str, start: str, column: str, other: str, bound: float, unit: str = "nats") -> Statement:
@@ -184,7 +190,14 @@ DOCUMENT = Document(
                 Statement(
                     "Regressions: log likelihood at most .05 nats below the network's, in each of seven",
                     "The log likelihood",
-                    (Test(ABOVE, "nats", lambda record: {k: (v, None) for k, (v, _) in every(HIGHER)(record).items()}, -0.05),),
+                    (
+                        Test(
+                            ABOVE,
+                            "nats",
+                            lambda record: {k: (v, None) for k, (v, _) in every(HIGHER)(record).items()},
+                            -0.05,
+                        ),
+                    ),
                     OURS,
                 ),
                 Statement(
@@ -233,7 +246,9 @@ DOCUMENT = Document(
             "calibration-choice",
             "Defaults",
             (
-                Statement("It refines by the rule that was best on other data", "osc.laplace refines", "one seed", OURS),
+                Statement(
+                    "It refines by the rule that was best on other data", "osc.laplace refines", "one seed", OURS
+                ),
                 Statement("… for real values too", "For real values", "one seed", OURS),
             ),
         ),
@@ -273,9 +288,9 @@ DOCUMENT = Document(
                     OURS,
                 ),
                 Statement(
-                    "… below it on test data, mean of the sets",
+                    "… below it on test data, mean of 15 sets that the rule was not chosen on",
                     "On the test data of most",
-                    (Test(BELOW, "nats", pooled(level(SETS, "the same on test data"), "mean of 18 sets")),),
+                    (Test(BELOW, "nats", pooled(level(UNSEEN, "the same on test data"), "mean of 15 sets")),),
                     OURS,
                 ),
             ),
@@ -388,7 +403,14 @@ DOCUMENT = Document(
                 Statement(
                     "Hartmann-6: no farther from it than Gaussian processes",
                     "On Hartmann-6",
-                    (Test(BELOW, "", gap("Hartmann-6: Laplace", [f"Hartmann-6: {p}" for p in PROCESSES], DISTANCE), 0.0),),
+                    (
+                        Test(
+                            BELOW,
+                            "",
+                            gap("Hartmann-6: Laplace", [f"Hartmann-6: {p}" for p in PROCESSES], DISTANCE),
+                            0.0,
+                        ),
+                    ),
                     OURS,
                 ),
                 Statement(

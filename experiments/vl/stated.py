@@ -97,7 +97,11 @@ DOCUMENT = Document(
                     "The NLL of VL is below that of MAP and of VI at the same β, mean of four β",
                     "For many values of β",
                     tuple(
-                        Test(BELOW, "nats", pooled(gap("VL, β = {}", f"{rival}, β = {{}}", NLL, BETAS), f"VL beside {rival}"))
+                        Test(
+                            BELOW,
+                            "nats",
+                            pooled(gap("VL, β = {}", f"{rival}, β = {{}}", NLL, BETAS), f"VL beside {rival}"),
+                        )
                         for rival in ("MAP", "VI")
                     ),
                 ),
@@ -108,7 +112,12 @@ DOCUMENT = Document(
             "vl-figure2",
             "Figure 2",
             (
-                Statement("log σ cannot get back to the prior at the rate of the weights", "With the learning", EXACT, cell=("VL, learned variances, β = 1, × 1", "mean log σ/s at the end")),
+                Statement(
+                    "log σ cannot get back to the prior at the rate of the weights",
+                    "With the learning",
+                    EXACT,
+                    cell=("VL, learned variances, β = 1, × 1", "mean log σ/s at the end"),
+                ),
                 Statement(
                     "The bound of VL depends less on the multiplier than VI's",
                     "The bound of VL",
@@ -144,8 +153,20 @@ DOCUMENT = Document(
             "vl-table2",
             "Table 2",
             (
-                Statement("A step of VL takes three of MAP, one of VI one", "VL is about three", COST, headline=True, cell=("LeNet: VL, drawn labels, every step", "steps of MAP")),
-                Statement("With a quarter of the batch in every other step, VL takes 1.7", "With the regul", COST, OURS, cell=("LeNet: VL", "steps of MAP")),
+                Statement(
+                    "A step of VL takes three of MAP, one of VI one",
+                    "VL is about three",
+                    COST,
+                    headline=True,
+                    cell=("LeNet: VL, drawn labels, every step", "steps of MAP"),
+                ),
+                Statement(
+                    "With a quarter of the batch in every other step, VL takes 1.7",
+                    "With the regul",
+                    COST,
+                    OURS,
+                    cell=("LeNet: VL", "steps of MAP"),
+                ),
             ),
             "small networks on a CPU ÷ PreactResNet-18 on a GPU",
         ),
