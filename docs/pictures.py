@@ -1,4 +1,4 @@
-"""A hook of mkdocs: pages and figures of experiments/results, which pages link to where they are, go along to the site."""
+"""A hook of mkdocs: pages and figures of experiments/results, linked to where they are, go along to the site."""
 
 import re
 from pathlib import Path

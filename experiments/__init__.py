@@ -1,8 +1,8 @@
 """Tables and figures of the documents, measured again: one experiment per file, one record per experiment.
 
 ``python -m experiments --list`` shows all of them, ``python -m experiments ID`` runs one, and RESULTS.md leads to the
-claims of each document and to the records in ``results/``. There is a folder per document, ``methods`` for comparisons across documents,
-``functions`` for tasks of posteriors over functions, and ``foundation`` for posteriors of adapters.
+claims of each document and to the records in ``results/``. There is a folder per document, ``methods`` for comparisons
+across documents, ``functions`` for tasks of posteriors over functions, and ``foundation`` for posteriors of adapters.
 
 To add an experiment, write ``experiments/<folder>/<name>.py`` after the model of ``linlap/em.py``, with
 

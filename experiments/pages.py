@@ -20,17 +20,18 @@ CELL = re.compile(r"\{\{([\w-]+); ([^;{}]+); ([^;{}]+)\}\}")
 
 INDEX = """# Which claims hold
 
-Tables and figures of five documents, measured again. A page for each document has its claims in order; it links to a page
-for each table or figure, with all numbers, the evidence in words and the figure. All are made from the records in
+Tables and figures of five documents, measured again. A page for each document has its claims in order; it links to a
+page for each table or figure, with all numbers, the evidence in words and the figure. All are made from the records in
 `{folder}/` by `python -m experiments --results experiments/{folder}`.
 
-"Holds": all of the 90 % interval of the difference over seeds is beyond the margin of the claim; "does not hold": all of it
-is before; otherwise "undecided" ([the rule](../docs/decisions/0039-verdicts.md)). Claims of cost and exact ones repeat
-without seeds. The last column has the number of verdicts that are expected to be wrong, at most.
+"Holds": all of the 90 % interval of the difference over seeds is beyond the margin of the claim; "does not hold": all
+of it is before; otherwise "undecided" ([the rule](../docs/decisions/0039-verdicts.md)). Claims of cost and exact ones
+repeat without seeds. The last column has the number of verdicts that are expected to be wrong, at most.
 """
-KEYS = """**Headlines** are bold and share one chance of a wrong verdict ({chance:.0%}, Holm). Of the {number} claims with two or \
-more seeds, at most {wrong:.1f} verdicts are expected to be wrong. Margins were set after these runs. *n* counts seeds, splits, \
-images or tasks; *scale* is ours over the document's; *protocol* is as printed, corrected, or ours for a claim of our own."""
+KEYS = """**Headlines** are bold and share one chance of a wrong verdict ({chance:.0%}, Holm). Of the {number} claims \
+with two or more seeds, at most {wrong:.1f} verdicts are expected to be wrong. Margins were set after these runs. *n* \
+counts seeds, splits, images or tasks; *scale* is ours over the document's; *protocol* is as printed, corrected, or \
+ours for a claim of our own."""
 
 
 def pages(folder: Path) -> dict[Path, str]:
@@ -91,9 +92,10 @@ def _rows(document: Document, records: Mapping[str, Record]) -> Iterator[Row]:
 
 def verdict_of(record: Record, statement: Statement, outcome: Outcome, headline: bool | None) -> str:
     """Return the verdict: of the rule, or the record's own if the claim has no seeds."""
-    place = place_of(statement, record.findings.claims)
     if outcome.evidence is None:
-        return UNTESTED if place is None else record.findings.claims[place].verdict
+        claims = list(record.findings.claims)
+        place = place_of(statement, claims)
+        return UNTESTED if place is None else claims[place].verdict
     return named(headline if statement.headline else outcome.evidence.verdict())
 
 

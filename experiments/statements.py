@@ -127,7 +127,7 @@ class Test:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the record says about a statement.
+    """Result of a statement on a record.
 
     Args:
         evidence: Chances of a wrong verdict; None if the claim is not one over seeds, or nothing was measured.
@@ -148,7 +148,7 @@ class Statement:
 
     Args:
         text: The claim in a short sentence.
-        of: Beginning of the longer sentence in the record; empty for a claim that only the numbers of the record decide.
+        of: Beginning of the longer sentence in the record; empty for a claim that only its numbers decide.
         tests: Comparisons, which must all hold; or "exact" or "cost" for a claim that the experiment decides by
             repeats; or a reason why the record cannot decide.
         protocol: "as printed", "corrected", or "ours" for claims that the document does not make.
@@ -208,7 +208,7 @@ def rejudged(record: Record, statements: Iterable[Statement], verdicts: Mapping[
 
     Args:
         record: The record.
-        statements: Its statements. Claims of the record without one, and claims that are decided by repeats, stay.
+        statements: Statements about it. Claims without one, and claims that are decided by repeats, stay.
         verdicts: Verdicts of statements that are not their own alone, such as those of a family, by text.
     """
     claims = list(record.findings.claims)
@@ -266,7 +266,7 @@ def gap(rows: Names, others: Names, columns: Names, each: Sequence[Any] = ("",))
     """
 
     def parts(record: Record) -> dict[str, Pair]:
-        cells, found = _cells(record), {}
+        cells, found = _cells(record), dict[str, Pair]()
         for word, row, other, column in product(each, _listed(rows), _listed(others), _listed(columns)):
             a, b, c = (name.replace("{}", str(word)) for name in (row, other, column))
             found[f"{a} beside {b}, {c}"] = cells[a, c], cells[b, c]
@@ -290,7 +290,7 @@ def level(rows: Names, columns: Names, each: Sequence[Any] = ("",)) -> Parts:
     """Take cells as they are."""
 
     def parts(record: Record) -> dict[str, Pair]:
-        cells, found = _cells(record), {}
+        cells, found = _cells(record), dict[str, Pair]()
         for word, row, column in product(each, _listed(rows), _listed(columns)):
             a, c = (name.replace("{}", str(word)) for name in (row, column))
             found[f"{a}, {c}"] = cells[a, c], None
@@ -326,7 +326,7 @@ def best(rows: Names, others: Names, columns: Mapping[str, str], highest: bool =
 
 
 def pooled(parts: Parts, name: str) -> Parts:
-    """Average the parts value by value, as one part; where they have different numbers of splits, the first are common."""
+    """Average the parts value by value, as one part; of different numbers of splits, the first are common."""
 
     def whole(record: Record) -> dict[str, Pair]:
         pairs = list(parts(record).values())
@@ -357,8 +357,8 @@ class Artefact:
 
     Args:
         id: Name of the record's file.
-        name: What the document calls it.
-        statements: Its claims.
+        name: Name in the document.
+        statements: Claims of the document about it.
         scale: Our scale over the document's, if the settings do not say it.
     """
 

@@ -37,7 +37,7 @@ DRAWN, MEAN = "drawn weights", "mean weights"
 def near_print(record: Record) -> dict[str, Pair]:
     """Compare bounds with those that the document prints, by size of the code."""
     cells = {(number.row, number.column): number for number in record.findings.numbers}
-    found = {}
+    found: dict[str, Pair] = {}
     for size in SIZES:
         number = cells[f"MNIST, {size} codes, {B}", VALIDATION]
         bound = float(number.printed.replace("−", "-").replace("≈", "").split("±")[0])
@@ -66,11 +66,11 @@ def gaps(record: Record) -> dict[str, Pair]:
 
 def lower_error(terms: str, plain: str, variational: str, data: str, protocol: str, headline: bool) -> Statement:
     """Return the claim of Figure 7 on one data set."""
-    rows = [f"{data}, {{}} codes, {name}" for name in (variational, plain)]
+    ours, rival = (f"{data}, {{}} codes, {name}" for name in (variational, plain))
     return Statement(
         f"{terms}, on {data}: the VAE has the lower error at every size of the code",
         f"{terms}{'' if protocol == PRINTED else ' (ours)'}, on {data}",
-        (Test(BELOW, RATIO, gap(*rows, ERROR, CODES)),),
+        (Test(BELOW, RATIO, gap(ours, rival, ERROR, CODES)),),
         protocol,
         headline,
     )

@@ -63,7 +63,7 @@ def uci(columns: tuple[str, str], names: Sequence[str] = SETS) -> Parts:
 def published(record: Record) -> dict[str, Pair]:
     """Compare with the best mean that others published, set by set, as the record prints it."""
     cells = {(number.row, number.column): number for number in record.findings.numbers}
-    found = {}
+    found: dict[str, Pair] = {}
     for row, column in cells:
         best = [float(cells[row, other].printed or -inf) for other in PUBLISHED if (row, other) in cells]
         if column == FULL and row.endswith(LOG) and max(best, default=-inf) > -inf:
@@ -576,8 +576,8 @@ DOCUMENT = Document(
                 *(
                     Statement(
                         f"10 % of the weights, by {words}, keep .7 of the deviation",
-                        f"A small subnetwork preserves the uncertainty of the whole network: 10 % of the weights, chosen "
-                        f"by {said}",
+                        "A small subnetwork preserves the uncertainty of the whole network: 10 % of the weights, "
+                        f"chosen by {said}",
                         (Test(ABOVE, "of it", level(f"toy: {name}, 10 %", SHARE), 0.7),),
                     )
                     for name, words, said in (

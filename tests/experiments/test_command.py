@@ -7,8 +7,8 @@ import pytest
 
 from experiments import REGISTRY, read_record
 from experiments.__main__ import main
-from experiments.record import SCHEMA
 from experiments.pages import pages
+from experiments.record import SCHEMA
 
 TINY = ("--settings.side", "5", "--settings.nodes", "41", "--settings.draws", "1000", "--no-progress")
 

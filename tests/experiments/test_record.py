@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from experiments.record import FAILS, HOLDS, UNTESTED, Claim, Findings, Number, Record, Setup, read_record
 from experiments.pages import pages
+from experiments.record import FAILS, HOLDS, UNTESTED, Claim, Findings, Number, Record, Setup, read_record
 
 
 def record(name: str = "lae-test", data: dict | None = None) -> Record:
