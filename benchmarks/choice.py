@@ -21,10 +21,8 @@ from experiments.record import SCHEMA, read_record
 from osculate.registry import choose, lookup
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = (
-    ROOT / "README.md",
-    *(ROOT / "docs" / f"{name}.md" for name in ("calibration", "foundation_models", "how_to_choose", "methods")),
-)
+FILLED = ("calibration", "claims", "foundation_models", "how_to_choose", "methods")
+PAGES = (ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in FILLED))
 
 TABLE = re.compile(
     r"(<!-- cells of (?P<file>\S+)\nrows: (?P<rows>[^\n]+)\ncolumns: (?P<columns>[^\n]+)\n-->\n).*?(<!-- end -->)",

@@ -1,8 +1,8 @@
 """Tables and figures of the documents, measured again: one experiment per file, one record per experiment.
 
-``python -m experiments --list`` shows all of them, ``python -m experiments ID`` runs one, and RESULTS.md sums up the
-records in ``results/``. There is a folder per document, ``methods`` for comparisons across documents,
-``functions`` for tasks of posteriors over functions, and ``foundation`` for posteriors of adapters.
+``python -m experiments --list`` shows all of them, ``python -m experiments ID`` runs one, and RESULTS.md leads to the
+claims of each document and to the records in ``results/``. There is a folder per document, ``methods`` for comparisons
+across documents, ``functions`` for tasks of posteriors over functions, and ``foundation`` for posteriors of adapters.
 
 To add an experiment, write ``experiments/<folder>/<name>.py`` after the model of ``linlap/em.py``, with
 
@@ -13,6 +13,9 @@ To add an experiment, write ``experiments/<folder>/<name>.py`` after the model o
   progress bar, a cache, results by row) and a :class:`Table` (values by row and column), and returns
   :class:`Findings`: the numbers of the table, a verdict on each claim of the document, and the data of the figure;
 * ``@measure.figure`` above the function ``draw(record)``, which draws the figure from the record alone.
+
+Before the run, state its claims in the folder's ``stated.py``: direction, unit and margin, which the rule of verdicts
+(``rule.py``) compares with the record.
 
 Then add the module to the import line of the folder's ``__init__.py``, and its tiny settings to ``TINY`` in
 ``tests/experiments/test_reproductions.py``.
@@ -26,11 +29,9 @@ from experiments.record import (
     Number,
     Record,
     all_pass,
-    beyond,
     clearly,
     differences,
     estimate,
-    interval,
     listed,
     printed,
     read_record,
@@ -38,6 +39,7 @@ from experiments.record import (
     together,
     word,
 )
+from experiments.rule import beyond, interval
 from experiments.runner import Resumable, Runner, Table, ignoring, timed, train
 from osculate.randomness import seeded
 

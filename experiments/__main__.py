@@ -17,7 +17,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from experiments import ALIASES, REGISTRY, Record, read_record
-from experiments.summary import markdown
+from experiments.documents import artefact, judge
+from experiments.pages import pages
+from experiments.statements import rejudged
 from osculate.cli.app import run_alone
 from osculate.cli.command import Command
 from osculate.cli.tables import console
@@ -26,6 +28,7 @@ from osculate.registry import lookup
 
 #: The option that may be given without its name.
 SUBJECT = "experiment"
+FOLDER = Path("experiments/results")
 
 
 @dataclass(frozen=True)
@@ -55,18 +58,21 @@ class RecordOptions:
         json: Path of the record, experiments/results/ID.json by default. The figure stands beside it.
         draw: Draw the figure of the record at --json again, without measuring.
         list: Show every id and its title.
-        results: Folder of records; writes RESULTS.md beside it.
+        results: Folder of records; writes RESULTS.md beside it, and a page for each document and record in it.
+        judge: Judge the records of that folder (experiments/results by default) anew by the rule of verdicts, without
+            measuring.
     """
 
     json: Path | None = None
     draw: bool = False
     list: bool = False
     results: Path | None = None
+    judge: bool = False
 
 
 def run(options: RunOptions, records: RecordOptions) -> None:
     """List the experiments, run one, or sum up their records."""
-    if not (records.list or records.results or options.experiment):
+    if not (records.list or records.results or records.judge or options.experiment):
         raise ValueError(
             f"say which experiment: python -m experiments ID, with one of {', '.join(REGISTRY)}; or --list."
         )
@@ -74,24 +80,29 @@ def run(options: RunOptions, records: RecordOptions) -> None:
         _print_list()
     if options.experiment:
         _measure(options, records, options.experiment)
+    if records.results and not records.results.is_dir():
+        raise FileNotFoundError(f"there is no folder {str(records.results)!r} with records.")
+    if records.judge:
+        for name in judge(records.results or FOLDER):
+            print(f"Judged {name}")
     if records.results:
-        if not records.results.is_dir():
-            raise FileNotFoundError(f"there is no folder {str(records.results)!r} with records.")
-        page = records.results.parent / "RESULTS.md"
-        write_text(page, markdown(records.results))
-        print(f"Saved {page}")
+        for path, text in pages(records.results).items():
+            write_text(path, text)
+        print(f"Saved {records.results.parent / 'RESULTS.md'} and the pages in {records.results}")
 
 
 def _measure(options: RunOptions, records: RecordOptions, name: str) -> None:
     from osculate import plots
 
     chosen = lookup("experiment", ALIASES.get(name, name), REGISTRY)
-    path = records.json or Path("experiments/results") / f"{chosen.id}.json"
+    path = records.json or FOLDER / f"{chosen.id}.json"
     if records.draw:
         record = read_record(path)
     else:
         cells = path.with_suffix(".cells")
         record = chosen.run(options.scale, options.seeds, options.settings, options.progress, cells)
+        known = artefact(path.stem)
+        record = rejudged(record, known.statements, {}) if known else record
         record.write(path)
         shutil.rmtree(cells, ignore_errors=True)
     figure = plots.save(chosen.draw(record), path.with_suffix(".png"))

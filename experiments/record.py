@@ -5,7 +5,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from math import inf, isfinite, sqrt
+from math import isfinite, sqrt
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
@@ -25,7 +25,9 @@ ROUNDING = 1e-9
 TITLES = {"mnist": "MNIST", "fashion_mnist": "Fashion-MNIST", "digits": "digits", "frey_face": "Frey Face"}
 TITLES |= {"cifar10": "CIFAR-10", "cifar10_jpeg": "CIFAR-10", "cifar100": "CIFAR-100", "svhn": "SVHN"}
 
-HOLDS, FAILS, UNTESTED = "holds", "does not hold", "not tested at this scale"
+HOLDS, FAILS, UNDECIDED = "holds", "does not hold", "undecided"
+#: Verdict of a claim that the measurement has no numbers for.
+UNTESTED = "not tested at this scale"
 
 
 @dataclass(frozen=True)
@@ -95,8 +97,9 @@ class Claim:
 
     Args:
         text: The claim, in the document's words if they are short.
-        verdict: "holds", "does not hold" or "not tested at this scale".
-        evidence: Numbers that decide, and the reason if the claim fails.
+        verdict: "holds", "does not hold", "undecided" or "not tested at this scale".
+        evidence: Numbers in words, and the reason if the claim fails.
+        tested: The claim as it is stated for the rule of verdicts, and the comparison that decides.
 
     Raises:
         ValueError: Unknown verdict, or no evidence.
@@ -105,15 +108,24 @@ class Claim:
     text: str
     verdict: str
     evidence: str
+    tested: str = ""
 
     def __post_init__(self) -> None:
-        choose("verdict", self.verdict, (HOLDS, FAILS, UNTESTED))
+        choose("verdict", self.verdict, (HOLDS, FAILS, UNDECIDED, UNTESTED))
         if not self.evidence:
             raise ValueError(f"the claim {self.text!r} needs evidence for its verdict.")
 
     @classmethod
     def judged(cls, text: str, holds: bool | None, evidence: str) -> "Claim":
-        """Return a claim with the verdict of a test; None if it could not be made at this scale."""
+        """Return a claim with the verdict of means, which stays for claims that are exact or of cost.
+
+        The rule of verdicts replaces it for claims over seeds.
+
+        Args:
+            text: The claim.
+            holds: None if it could not be tested at this scale.
+            evidence: Numbers that decide.
+        """
         return cls(text, UNTESTED if holds is None else HOLDS if holds else FAILS, evidence)
 
 
@@ -135,31 +147,6 @@ def clearly(differences: Sequence[float]) -> bool | None:
     if len(differences) < 2:
         return None
     return mean(differences) > 2 * stdev(differences) / len(differences) ** 0.5
-
-
-def interval(values: Sequence[float], level: float = 0.9) -> tuple[float, float]:
-    """Return the t-interval of a mean over seeds; the whole line for fewer than two.
-
-    >>> low, high = interval([1.0, 2.0, 3.0, 4.0, 5.0])  # 2.13 standard errors around 3
-    >>> round(low, 3), round(high, 3)
-    (1.493, 4.507)
-    """
-    from scipy.stats import t
-
-    if len(values) < 2:
-        return -inf, inf
-    reach = float(t.ppf((1 + level) / 2, len(values) - 1)) * stdev(values) / sqrt(len(values))
-    return mean(values) - reach, mean(values) + reach
-
-
-def beyond(differences: Sequence[float], margin: float) -> bool | None:
-    """Return True if all of the 90 % t-interval of a paired difference is above a margin, False if all is below.
-
-    >>> beyond([0.1, 0.12, 0.11], 0.02), beyond([0.1, 0.12, 0.11], 0.2), beyond([0.1, -0.1, 0.2], 0.02)
-    (True, False, None)
-    """
-    low, high = interval(differences)
-    return True if low > margin else False if high < margin else None
 
 
 def together(verdicts: Iterable[bool | None]) -> bool | None:
@@ -317,7 +304,7 @@ def read_record(path: Path) -> Record:
     try:
         found, setup = content["findings"], content["setup"]
         numbers = (Number(n["row"], n["column"], tuple(n["values"]), n["printed"]) for n in found["numbers"])
-        claims = (Claim(c["text"], c["verdict"], c["evidence"]) for c in found["claims"])
+        claims = (Claim(c["text"], c["verdict"], c["evidence"], c.get("tested", "")) for c in found["claims"])
         return Record(
             content["id"],
             content["title"],

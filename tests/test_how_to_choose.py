@@ -2,12 +2,17 @@
 
 import json
 import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from benchmarks.choice import PAGES, ROOT, TABLE, filled, read
 from experiments.record import Findings, Number, Record, Setup
+
+#: Pages of the documentation; decision notes keep the numbers of their day.
+DOCS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "docs" / "gallery" / "index.md"]
 
 TEXT = """before
 <!-- cells of one.json
@@ -46,6 +51,38 @@ def test_numbers_stand_in_the_tables_only(page: Path) -> None:
     prose = TABLE.sub("", page.read_text(encoding="utf-8"))
     prose = re.sub(r"```.*?```", "", prose, flags=re.DOTALL)
     assert not re.findall(r"(?<![\w(])\d*\.\d{2,}", prose)
+
+
+def quoted(text: str) -> list[str]:
+    """Numbers with two decimals and more, outside of tables of records, code and comments."""
+    prose = re.sub(r"<!-- .*?-->|```.*?```|`[^`\n]*`", "", TABLE.sub("", text), flags=re.DOTALL)
+    return re.findall(r"(?<![\w(.])\d*\.\d{2,}(?!\w)", prose)
+
+
+def numbers(content: Any) -> Iterator[float]:
+    """All numbers of a record, also those of its evidence in words."""
+    if isinstance(content, Mapping | list):
+        for part in content.values() if isinstance(content, Mapping) else content:
+            yield from numbers(part)
+    elif isinstance(content, str):
+        yield from map(float, re.findall(r"\d+\.\d+", content))
+    elif isinstance(content, float):
+        yield content
+
+
+@pytest.mark.parametrize("page", DOCS, ids=lambda page: page.stem)
+def test_numbers_of_a_page_are_in_the_records_that_it_names(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    names = {ROOT / name for name in re.findall(r"[\w/-]+\.json", text)}
+    known = [v for path in names if path.is_file() for v in numbers(json.loads(path.read_text(encoding="utf-8")))]
+    for number in quoted(text):
+        digits = len(number.partition(".")[2])
+        assert float(number) in {round(abs(value), digits) for value in known}, f"{number} is in no record of {names}"
+
+
+def test_a_number_that_no_record_has_is_found() -> None:
+    assert quoted("it is 0.37 or `lr=0.01`, N(0, 0.01²), at 1.5") == ["0.37"]
+    assert list(numbers({"a": [1.5, {"b": "0.25 nats"}], "c": True})) == [1.5, 0.25]
 
 
 def test_a_table_is_made_from_its_record(results: Path) -> None:

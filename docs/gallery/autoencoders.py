@@ -44,7 +44,7 @@ _ = osc.train(online, (x, x), **options)
 # %%
 post_hoc = LaplacianAutoencoder.post_hoc(plain, likelihood, x, validation=held_out)
 trained = LaplacianAutoencoder.post_hoc(online.model.eval(), likelihood, x, validation=held_out)
-for name, r in {"post-hoc": post_hoc, "online": trained}.items():
+for name, r in {"post-hoc": post_hoc, "online, refitted": trained}.items():
     q = r.posterior
     print(
         f"{name:9} temperature {float(q.temperature):.0e},"
@@ -65,7 +65,7 @@ print("variance of a pixel:", {name: round(float(v.mean()), 5) for name, v in pa
 
 shown = torch.cat([test[:4], test[:4].rot90(1, (-2, -1))])
 found = {}
-for name, r in {"post-hoc": post_hoc, "online": trained}.items():
+for name, r in {"post-hoc": post_hoc, "online, refitted": trained}.items():
     drawn = r.reconstruct(shown, samples=50)
     found[name] = drawn.mean.numpy(), drawn.weight_variance.sqrt().numpy()
 plots.reconstructions(
@@ -86,7 +86,7 @@ plots.reconstructions(
 # %% The plane of codes, shaded by the decoder's uncertainty, with the codes of test digits
 maps = {
     name: LatentMap.of(r, test, samples=30)
-    for name, r in {"post-hoc": post_hoc, "online": trained}.items()
+    for name, r in {"post-hoc": post_hoc, "online, refitted": trained}.items()
 }
 plots.latent_map(maps, digits.test[1].numpy(), digits.classes)
 
@@ -104,7 +104,7 @@ plots.image_grid(rows, "Digits, and images generated from sampled codes and netw
 #
 # * The temperature matters more than the training method. On MNIST, at noise 1 and T = 1,
 #   sampled networks reconstruct with twice the squared error of their mean; at T = 1/500
-#   with the same error. `RESULTS.md` (lae-table2) has the curves.
+#   with the same error. The record of `lae-table2` has the curves.
 # * At equal temperature, networks trained online and post hoc reconstruct equally well, and
 #   online training costs twice as much. The spread of online codes distinguishes digits from
 #   clothes, which that of post-hoc codes does not (lae-figure9).

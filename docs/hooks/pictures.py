@@ -1,4 +1,4 @@
-"""A hook of mkdocs: the page of results, and the records and figures of experiments/results that pages show."""
+"""A hook of mkdocs: pages and figures of experiments/results, linked to where they are, go along to the site."""
 
 import re
 from pathlib import Path
@@ -7,19 +7,20 @@ from typing import Any
 from mkdocs.structure.files import File, Files
 
 EXPERIMENTS = Path(__file__).parent.parent.parent / "experiments"
-LINK = re.compile(r"\]\((?:\.\./experiments/)?results/([\w-]+\.(?:png|json))\)")
+LINK = re.compile(r"\]\((?:\.\./)+experiments/((?:results/)?[\w-]+\.(?:png|md))\)")
+RECORD = re.compile(r"\[([^\]]+)\]\([\w-]+\.json\)")
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Add the page of results, and what it and other pages show."""
-    text = (EXPERIMENTS / "RESULTS.md").read_text(encoding="utf-8")
-    files.append(File.generated(config, "results.md", content=text))
-    pages = [file.content_string for file in files.documentation_pages() if file.src_uri.endswith(".md")]
-    for name in {name for page in pages for name in LINK.findall(page)}:
-        files.append(File.generated(config, f"results/{name}", abs_src_path=str(EXPERIMENTS / "results" / name)))
+    """Add the pages of results, and their figures."""
+    for path in [EXPERIMENTS / "RESULTS.md", *sorted((EXPERIMENTS / "results").glob("*.[mp][dn]*"))]:
+        name = path.relative_to(EXPERIMENTS).as_posix()
+        files.append(File.generated(config, name, abs_src_path=str(path)))
     return files
 
 
-def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Link to them."""
-    return LINK.sub(r"](results/\1)", markdown)
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Link to them from where they are in the site, which has no records."""
+    up = "../" * page.file.src_uri.count("/")
+    markdown = LINK.sub(rf"]({up}\1)", markdown).replace("](../docs/", "](")
+    return RECORD.sub(r"\1", markdown) if page.file.src_uri.startswith("results/") else markdown

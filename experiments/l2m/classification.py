@@ -202,13 +202,14 @@ def claims(table: Table) -> Iterator[Claim]:
         f"accuracy: {words(ACCURACY, MODE, PAPER)}. Its precisions are nearly 1/λ + ε for all weights.",
     )
     yield Claim.judged(
-        "L2M improves on each member of an ensemble: the mixture has a lower NLL than the ensemble, or detects "
-        "out-of-distribution images better",
-        all(
-            of(title, MIXED, NLL) < of(title, MEMBERS, NLL) or of(title, MIXED, AUROC) > of(title, MEMBERS, AUROC)
-            for title in titles
-        ),
-        f"test NLL: {words(NLL, MEMBERS, MIXED)}; AUROC: {words(AUROC, MEMBERS, MIXED)}.",
+        "L2M improves on each member of an ensemble: the mixture has a lower NLL than the ensemble",
+        all(of(title, MIXED, NLL) < of(title, MEMBERS, NLL) for title in titles),
+        f"test NLL: {words(NLL, MEMBERS, MIXED)}.",
+    )
+    yield Claim.judged(
+        "The mixture detects out-of-distribution images better than the ensemble",
+        all(of(title, MIXED, AUROC) > of(title, MEMBERS, AUROC) for title in titles),
+        f"AUROC: {words(AUROC, MEMBERS, MIXED)}.",
     )
 
 

@@ -20,7 +20,9 @@ from osculate.tensorfiles import fill, network_tensors
 #: The methods that are compared.
 AE, LEARNED, ENSEMBLE = "AE", "AE, learned variance", "ensemble of AEs"
 VARIATIONAL, DROPOUT = "VAE", "MC-dropout AE"
-POST_HOC, ONLINE = "LAE, post-hoc", "LAE, online"
+#: Both with a posterior fitted anew to all data at the end, at a temperature chosen on held-out data; the running
+#: posterior of the training itself is :meth:`Models.running`.
+POST_HOC, ONLINE = "LAE, post-hoc", "LAE, online, refitted"
 METHODS = (AE, LEARNED, VARIATIONAL, DROPOUT, ENSEMBLE, POST_HOC, ONLINE)
 #: Online posteriors with the exact diagonal, and with the curvature of the sampled gradient.
 EXACT, GRADIENT = "online, exact diagonal", "online, from gradients"

@@ -7,8 +7,8 @@ import pytest
 
 from experiments import REGISTRY, read_record
 from experiments.__main__ import main
+from experiments.pages import pages
 from experiments.record import SCHEMA
-from experiments.summary import markdown
 
 TINY = ("--settings.side", "5", "--settings.nodes", "41", "--settings.draws", "1000", "--no-progress")
 
@@ -33,8 +33,13 @@ def test_a_run_leaves_record_figure_and_then_the_page(
     out = " ".join(capsys.readouterr().out.split())
     assert " ".join(record.findings.claims[0].text.split()) in out
     assert main(["--results", "experiments/results"]) == 0
-    assert Path("experiments/RESULTS.md").read_text(encoding="utf-8") == markdown(Path("experiments/results"))
-    assert "## linlap-logistic" in Path("experiments/RESULTS.md").read_text(encoding="utf-8")
+    for page, text in pages(Path("experiments/results")).items():
+        assert page.read_text(encoding="utf-8") == text
+    assert "(results/S1.md)" in Path("experiments/RESULTS.md").read_text(encoding="utf-8")
+    assert "(linlap-logistic.md)" in Path("experiments/results/S1.md").read_text(encoding="utf-8")
+    assert {claim.verdict for claim in record.findings.claims} <= {"undecided", "holds", "does not hold"}
+    assert "one seed" in record.findings.claims[0].tested
+    assert main(["--judge"]) == 0
 
     path.with_suffix(".png").unlink()
     assert main(["--experiment", "linlap-logistic", "--draw"]) == 0

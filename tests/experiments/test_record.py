@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from experiments.pages import pages
 from experiments.record import FAILS, HOLDS, UNTESTED, Claim, Findings, Number, Record, Setup, read_record
-from experiments.summary import markdown
 
 
 def record(name: str = "lae-test", data: dict | None = None) -> Record:
@@ -81,7 +81,7 @@ def test_what_is_no_record_is_passed_over_in_a_folder_and_refused_by_name(text: 
     other.write_bytes(text.encode("latin-1"))
     with pytest.raises(ValueError, match=r"other\.json.*not a record"):
         read_record(other)
-    assert markdown(tmp_path / "results").count("## one") == 1
+    assert {path.name for path in pages(tmp_path / "results")} == {"RESULTS.md", "one.md"}
 
 
 def test_a_missing_record_is_named(tmp_path: Path) -> None:
@@ -89,21 +89,13 @@ def test_a_missing_record_is_named(tmp_path: Path) -> None:
         read_record(tmp_path / "nowhere.json")
 
 
-def test_the_summary_shows_both_numbers_every_claim_and_the_figure(tmp_path: Path) -> None:
+def test_the_page_of_a_record_shows_both_numbers_every_claim_and_the_figure(tmp_path: Path) -> None:
     folder = tmp_path / "results"
     record().write(folder / "one.json")
-    text = markdown(folder)
+    text = pages(folder)[folder / "one.md"]
     assert "| ours | 0.2 ± 0.06 (0.25 ± .01) | 2,596 |" in text
     assert "| theirs | – (0.5) |  |" in text
     assert "* for everyone: **does not hold**. not for all" in text
-    assert "| [one](#one) | A test | 1 | 1 | 1 |" in text
     assert "![" not in text
     (folder / "one.png").write_bytes(b"")
-    assert "![A test](results/one.png)" in markdown(folder)
-
-
-def test_the_page_of_results_is_that_of_the_records() -> None:
-    root = Path(__file__).resolve().parents[2]
-    assert (root / "experiments" / "RESULTS.md").read_text(encoding="utf-8") == markdown(
-        root / "experiments" / "results"
-    )
+    assert "![A test](one.png)" in pages(folder)[folder / "one.md"]

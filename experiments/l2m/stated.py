@@ -1,0 +1,209 @@
+"""Claims of L2M [perone2021], in the document's order.
+
+Margins that the claims of the first records did not state were set after those runs (decision 39).
+"""
+
+from experiments.record import Record
+from experiments.statements import (
+    ABOVE,
+    BELOW,
+    CORRECTED,
+    COST,
+    EXACT,
+    OURS,
+    PRINTED,
+    RATIO,
+    WITHIN,
+    Artefact,
+    Document,
+    Pair,
+    Parts,
+    Statement,
+    Test,
+    across,
+    gap,
+    level,
+)
+
+AS_PRINTED, LINEARISED, HMC = "L2M as printed", "L2M corrected, linearised", "HMC, the reference"
+OTHERS = ("randomised priors", "MC dropout", "deep ensemble", "SWAG, diagonal")
+NLL_POINT = "test NLL, nats per point"
+SETS = ("yacht", "energy", "concrete", "wine")
+SPLITS = 1 / 9
+TASKS = ("Fashion-MNIST, LeNet", "CIFAR-10, ResNet")
+NLL, ACCURACY, AUROC = "test NLL, nats", "accuracy, %", "AUROC, entropy: "
+CORRECT, ENSEMBLE = "L2M, prior by the evidence", "ensemble of L2M"
+
+
+def detection(ours: str, other: str) -> Parts:
+    """Compare AUROCs averaged over the sets that a task is compared with."""
+
+    def parts(record: Record) -> dict[str, Pair]:
+        cells: dict[str, list[tuple[float, ...]]] = {}
+        for number in record.findings.numbers:
+            if number.column.startswith(AUROC):
+                cells.setdefault(number.row, []).append(number.values)
+        means = {row: [sum(each) / len(each) for each in zip(*values, strict=True)] for row, values in cells.items()}
+        return {
+            f"{task}: {ours} beside {other}, AUROC": (means[f"{task}: {ours}"], means[f"{task}: {other}"])
+            for task in TASKS
+        }
+
+    return parts
+
+
+DOCUMENT = Document(
+    "S3",
+    "L2M: Practical posterior Laplace approximation with optimization-driven second moment estimation",
+    "[perone2021]",
+    "l2m/summary.md",
+    (
+        Artefact(
+            "l2m-figure1",
+            "Figure 1",
+            (
+                Statement(
+                    "Corrected, error bars grow beyond the data: sd(6) over sd(0) above 3",
+                    "Corrected L2M, linearised, with the prior",
+                    (Test(ABOVE, RATIO, level(LINEARISED, "sd(6) / sd(0)"), 3.0),),
+                ),
+                Statement(
+                    "… they are within a factor of 3 of those of HMC",
+                    "Its standard deviation is within",
+                    (
+                        Test(
+                            WITHIN,
+                            RATIO,
+                            level(LINEARISED, [f"sd over that of HMC at x = {x}" for x in (-6, 0, 6)]),
+                            3.0,
+                        ),
+                    ),
+                ),
+                Statement(
+                    "… its 95 % band covers at least 85 % of new targets",
+                    "Its 95 % band",
+                    (Test(ABOVE, "of them", level(LINEARISED, "coverage of y, 95 % band"), 0.85),),
+                ),
+                Statement(
+                    "As printed, error bars are below the noise at 0, and twice it at ±6",
+                    "L2M as printed: uncertainty",
+                    (
+                        Test(BELOW, "", level(AS_PRINTED, "sd of f at x = 0"), 3.0),
+                        Test(
+                            ABOVE,
+                            RATIO,
+                            across(AS_PRINTED, "sd of f at x = 6", "sd of f at x = 0"),
+                            2.0,
+                        ),
+                        Test(
+                            ABOVE,
+                            RATIO,
+                            across(AS_PRINTED, "sd of f at x = -6", "sd of f at x = 0"),
+                            2.0,
+                        ),
+                    ),
+                    PRINTED,
+                    headline=True,
+                ),
+                *(
+                    Statement(
+                        f"{words}, it performs on par: NLL at most .1 nats above four methods'",
+                        start,
+                        (Test(BELOW, "nats", gap(row, OTHERS, NLL_POINT), 0.1),),
+                        protocol,
+                        protocol == PRINTED,
+                    )
+                    for words, start, row, protocol in (
+                        ("As printed", "L2M as printed performs", AS_PRINTED, PRINTED),
+                        ("Corrected", "Corrected L2M, linearised, performs", LINEARISED, CORRECTED),
+                    )
+                ),
+                Statement(
+                    "The band of the printed formula is that of its prior",
+                    "The band of the printed",
+                    (Test(ABOVE, "%", level(AS_PRINTED, "weights near the width of their prior, %"), 90.0),),
+                    PRINTED,
+                ),
+                Statement(
+                    "The chains of the reference agree",
+                    "The chains",
+                    EXACT,
+                    OURS,
+                    cell=("HMC, the reference", "R-hat of f, worst"),
+                ),
+            ),
+        ),
+        Artefact(
+            "l2m-uci",
+            "Sections 4.2, 4.3",
+            (
+                Statement(
+                    "UCI: the moments of Adam order the weights as single gradients do: rank correlation above .9",
+                    "The curvature that Adam",
+                    (Test(ABOVE, "correlation", level(SETS, "Spearman correlation"), 0.9, SPLITS),),
+                    headline=True,
+                ),
+                Statement(
+                    "UCI: … and predict as well, within .05 nats",
+                    "It predicts as well",
+                    (Test(WITHIN, "nats", across(SETS, "L2M", "diagonal, single gradients"), 0.05, SPLITS),),
+                ),
+                Statement(
+                    "UCI: no extra computation, below 1 % of training",
+                    "It needs no",
+                    COST,
+                    PRINTED,
+                    True,
+                    cell=("energy", "with the statistics and 16 batches, %"),
+                ),
+                Statement(
+                    "UCI: an ensemble of L2M is not worse than one, within .01 nats",
+                    "An ensemble of L2M",
+                    (Test(ABOVE, "nats", across(SETS, "ensemble of L2M", "L2M"), -0.01, SPLITS),),
+                ),
+            ),
+        ),
+        Artefact(
+            "l2m-classification",
+            "Section 6",
+            (
+                Statement(
+                    "Images: detects better than MAP, at an NLL at most .05 nats higher",
+                    "L2M can be used",
+                    (
+                        Test(ABOVE, "AUROC", detection(CORRECT, "MAP")),
+                        Test(BELOW, "nats", gap(f"{{}}: {CORRECT}", "{}: MAP", NLL, TASKS), 0.05),
+                    ),
+                ),
+                Statement(
+                    "Images: NLL within .05 nats of that with single gradients",
+                    "The optimiser's second moment",
+                    (
+                        Test(
+                            WITHIN,
+                            "nats",
+                            gap(f"{{}}: {CORRECT}", "{}: diagonal, single gradients", NLL, TASKS),
+                            0.05,
+                        ),
+                    ),
+                ),
+                Statement(
+                    "Images: the printed formula keeps MAP's accuracy, within a point",
+                    "The printed formula",
+                    (Test(ABOVE, "points", gap("{}: L2M as printed, sampled", "{}: MAP", ACCURACY, TASKS), -1.0),),
+                    PRINTED,
+                ),
+                Statement(
+                    "Images: an ensemble of L2M has a lower NLL than the ensemble",
+                    "L2M improves on each member",
+                    (Test(BELOW, "nats", gap(f"{{}}: {ENSEMBLE}", "{}: deep ensemble", NLL, TASKS)),),
+                ),
+                Statement(
+                    "Images: it detects better than the ensemble",
+                    "The mixture detects",
+                    (Test(ABOVE, "AUROC", detection(ENSEMBLE, "deep ensemble")),),
+                ),
+            ),
+        ),
+    ),
+)

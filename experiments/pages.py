@@ -1,0 +1,209 @@
+"""Pages of results: an index, one for each document with its claims in order, and one for each table or figure."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+from experiments.documents import DOCUMENTS, family, outcomes
+from experiments.experiment import REGISTRY
+from experiments.record import FAILS, HOLDS, UNDECIDED, UNTESTED, Claim, Record, records_in
+from experiments.rule import LEVEL
+from experiments.statements import Artefact, Document, Outcome, Statement, named, place_of
+
+FOLDER = Path(__file__).parent
+#: Settings that say how large a measurement is, with their names on a page.
+SIZES = {"train_size": "training images", "images": "images", "epochs": "epochs", "steps": "steps", "splits": "splits"}
+#: A number in hand-written lines: a file, row and column of its record.
+CELL = re.compile(r"\{\{([\w-]+); ([^;{}]+); ([^;{}]+)\}\}")
+
+INDEX = """# Which claims hold
+
+Tables and figures of five documents, measured again. A page for each document has its claims in order; it links to a
+page for each table or figure, with all numbers, the evidence in words and the figure. All are made from the records in
+`{folder}/` by `python -m experiments --results experiments/{folder}`.
+
+"Holds": all of the 90 % interval of the difference over seeds is beyond the margin of the claim; "does not hold": all
+of it is before; otherwise "undecided" ([the rule](../docs/decisions/0039-verdicts.md)). Claims of cost and exact ones
+repeat without seeds. The last column has the number of verdicts that are expected to be wrong, at most.
+"""
+KEYS = """**Headlines** are bold and share one chance of a wrong verdict ({chance:.0%}, Holm). Of the {number} claims \
+with two or more seeds, at most {wrong:.1f} verdicts are expected to be wrong. Margins were set after these runs. *n* \
+counts seeds, splits, images or tasks; *scale* is ours over the document's; *protocol* is as printed, corrected, or \
+ours for a claim of our own."""
+
+
+def pages(folder: Path) -> dict[Path, str]:
+    """Return every page by its path.
+
+    Args:
+        folder: Folder of the records and figures; the index stands beside it, the other pages in it.
+    """
+    records = {path.stem: record for path, record in records_in(folder).items()}
+    found = {folder.parent / "RESULTS.md": index(records, folder)}
+    for document in DOCUMENTS:
+        if any(artefact.id in records for artefact in document.artefacts):
+            found[folder / f"{document.id}.md"] = page(document, records)
+    return found | {folder / f"{name}.md": section(record, name, folder) for name, record in records.items()}
+
+
+def index(records: Mapping[str, Record], folder: Path) -> str:
+    """Return the page that leads to all documents."""
+    if not records:
+        return INDEX.format(folder=folder.name) + "\nThere is no record yet.\n"
+    table = [
+        f"| | claims | {HOLDS} | {FAILS} | {UNDECIDED} | not tested | wrong, at most |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    headlines = ["| | headline | verdict | number |", "|---|---|---|---|"]
+    for document in DOCUMENTS:
+        rows = list(_rows(document, records))
+        if not rows:
+            continue
+        link = f"[{document.id}]({folder.name}/{document.id}.md)"
+        verdicts = [verdict for *_, verdict in rows]
+        counts = " | ".join(str(verdicts.count(each)) for each in (HOLDS, FAILS, UNDECIDED, UNTESTED))
+        about = f"{document.title} {document.authors}".strip()
+        table.append(f"| {link} {about} | {len(rows)} | {counts} | {_wrong(rows):.1f} |")
+        for _, statement, outcome, verdict in rows:
+            if statement.headline:
+                headlines.append(f"| {link} | {statement.text} | {verdict} | {outcome.number} |")
+    return "\n".join([INDEX.format(folder=folder.name), *table, "", *headlines, ""])
+
+
+Row = tuple[Artefact, Statement, Outcome, str]
+
+
+def _rows(document: Document, records: Mapping[str, Record]) -> Iterator[Row]:
+    """Yield what is known about every claim, in order."""
+    found = outcomes(document, records)
+    headlines = family(document, found)
+    for artefact, statement in document.statements():
+        key = artefact.id, statement.text
+        if key in found:
+            yield (
+                artefact,
+                statement,
+                found[key],
+                verdict_of(records[artefact.id], statement, found[key], headlines.get(key)),
+            )
+
+
+def verdict_of(record: Record, statement: Statement, outcome: Outcome, headline: bool | None) -> str:
+    """Return the verdict: of the rule, or the record's own if the claim has no seeds."""
+    if outcome.evidence is None:
+        claims = list(record.findings.claims)
+        place = place_of(statement, claims)
+        return UNTESTED if place is None else claims[place].verdict
+    return named(headline if statement.headline else outcome.evidence.verdict())
+
+
+def _wrong(rows: Sequence[Row]) -> float:
+    """Largest expected number of wrong verdicts."""
+    return LEVEL * _several(rows)
+
+
+def _several(rows: Sequence[Row]) -> int:
+    return sum(outcome.seeds > 1 for _, _, outcome, _ in rows)
+
+
+def page(document: Document, records: Mapping[str, Record]) -> str:
+    """Return the page of one document."""
+    rows, lines, last = list(_rows(document, records)), [], ""
+    for artefact, statement, outcome, verdict in rows:
+        first = artefact.id != last
+        where = f"[{artefact.name}]({artefact.id}.md)" if first else ""
+        scale = (artefact.scale or scale_of(records[artefact.id])) if first else ""
+        text = f"**{statement.text}**" if statement.headline else statement.text
+        seeds = str(outcome.seeds) if outcome.seeds else "" if outcome.words not in ("exact", "cost") else outcome.words
+        said = f"{verdict} (one seed)" if outcome.seeds == 1 else verdict
+        said = f"**{said}**" if verdict in (HOLDS, FAILS) else said
+        lines.append(f"| {where} | {text} | {said} | {outcome.number} | {seeds} | {scale} | {statement.protocol} |")
+        last = artefact.id
+    keys = KEYS.format(chance=2 * LEVEL, number=_several(rows), wrong=_wrong(rows))
+    heading = f"# {document.id}: {document.title} {document.authors}".strip()
+    return "\n".join(
+        [
+            heading.replace("# beyond: ", "# "),
+            "",
+            filled((FOLDER / document.summary).read_text(encoding="utf-8"), records).strip(),
+            "",
+            keys,
+            "",
+            "| | claim | verdict | number | n | scale | protocol |",
+            "|---|---|---|---|---|---|---|",
+            *lines,
+            "",
+            "[All documents](../RESULTS.md)",
+            "",
+        ]
+    )
+
+
+def filled(text: str, records: Mapping[str, Record]) -> str:
+    """Return hand-written lines with their numbers, ``{{file; row; column}}``, from the records.
+
+    Raises:
+        ValueError: A record has no such cell.
+    """
+
+    def number(found: re.Match[str]) -> str:
+        if found[1] not in records:
+            return "–"
+        cells = {(n.row, n.column): str(n) for n in records[found[1]].findings.numbers}
+        if (found[2], found[3]) not in cells:
+            raise ValueError(f"the record has no cell {found[0]!r}: the lines of a page name file, row and column.")
+        return cells[found[2], found[3]]
+
+    return CELL.sub(number, text)
+
+
+def scale_of(record: Record) -> str:
+    """Return the sizes of a measurement over those of the document, in words; the two that differ most."""
+    if record.id not in REGISTRY:
+        return ""
+    ours, theirs = dict(_sizes(record.setup.settings)), dict(_sizes(REGISTRY[record.id].presets["paper"]))
+    ratios = {name: ours[name] / value for name, value in theirs.items() if value and name in ours}
+    differing = sorted((ratio, name) for name, ratio in ratios.items() if ratio != 1)
+    return ", ".join(f"{SIZES[name]} {ratio:.2g}" for ratio, name in differing[:2]) or "1"
+
+
+def _sizes(settings: Any) -> Iterator[tuple[str, float]]:
+    """Yield the sizes among nested settings, the first of each name last, so that it counts."""
+    if is_dataclass(settings):
+        settings = {field.name: getattr(settings, field.name) for field in fields(settings)}
+    each = list(settings.items()) if isinstance(settings, Mapping) else []
+    for name, value in reversed(each):
+        if isinstance(value, list | tuple) and value and (isinstance(value[0], Mapping) or is_dataclass(value[0])):
+            value = value[0]
+        if name in SIZES and isinstance(value, int | float):
+            yield name, float(value)
+        else:
+            yield from _sizes(value)
+
+
+def section(record: Record, name: str, folder: Path) -> str:
+    """Return the page of one table or figure."""
+    setup, number = record.setup, len(record.setup.seeds)
+    where = next((d.id for d in DOCUMENTS if any(a.id == name for a in d.artefacts)), None)
+    lines = [
+        f"# {name}\n",
+        f"{record.title}. {record.document}. Scale: {setup.scale}; {number} seed{'s' if number > 1 else ''}, "
+        f"{setup.seconds:.0f} s, torch {setup.versions.get('torch', '?')}. [Record]({name}.json). "
+        + (f"[All claims of {where}]({where}.md)." if where else ""),
+        "\nWhere a cell has two numbers, the one in brackets is the document's. ± is one standard error over seeds. In "
+        "italics is what the rule of verdicts compares, then the evidence as the measurement puts it.\n",
+    ]
+    if (folder / f"{name}.png").is_file():
+        lines.append(f"![{record.title}]({name}.png)\n")
+    heading, *rows = record.findings.table()
+    if rows:
+        lines += [f"| | {' | '.join(heading[1:])} |", "|---" * len(heading) + "|"]
+        lines += [f"| {' | '.join(cells)} |" for cells in rows]
+    return "\n".join([*lines, "", *map(_claim, record.findings.claims), ""])
+
+
+def _claim(claim: Claim) -> str:
+    tested = f" *{claim.tested.removeprefix(f'{claim.text}: ')}.*" if claim.tested else ""
+    return f"* {claim.text}: **{claim.verdict}**.{tested} {claim.evidence}"

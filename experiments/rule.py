@@ -1,0 +1,157 @@
+"""The rule of verdicts: intervals of paired differences over seeds against a margin, and chances of a wrong verdict."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from math import hypot, inf, sqrt
+from statistics import mean, stdev
+
+import numpy as np
+
+#: Chance of a wrong verdict of one claim in either direction; an interval of 1 - 2 LEVEL decides.
+LEVEL = 0.05
+#: Degrees of freedom from which on the t-distribution is a normal one.
+MANY = 1e9
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Differences of pairs, one for each seed or split.
+
+    Args:
+        values: The differences.
+        shared: Standard error of their mean over test data that all seeds share, by :func:`bootstrap_error`.
+        overlap: Size of the test data over that of the training data, for splits of one set; the variance of the mean
+            is then s² (1/n + overlap) [nadeau2003].
+    """
+
+    values: tuple[float, ...]
+    shared: float = 0.0
+    overlap: float = 0.0
+
+    @property
+    def mean(self) -> float:
+        """Mean difference."""
+        return mean(self.values)
+
+    @property
+    def error(self) -> float:
+        """Standard error of the mean, infinite for a single value."""
+        if len(self.values) < 2:
+            return inf
+        return hypot(stdev(self.values) * sqrt(1 / len(self.values) + self.overlap), self.shared)
+
+    @property
+    def freedom(self) -> float:
+        """Degrees of freedom: n - 1, and more if part of the error is that over test data (Satterthwaite)."""
+        seeds = stdev(self.values) ** 2 * (1 / len(self.values) + self.overlap)
+        return MANY if seeds == 0 else min(MANY, (len(self.values) - 1) * ((seeds + self.shared**2) / seeds) ** 2)
+
+    def interval(self, level: float = 1 - 2 * LEVEL) -> tuple[float, float]:
+        """Return the t-interval of the mean; the whole line for a single value."""
+        from scipy.special import stdtrit
+
+        if len(self.values) < 2:
+            return -inf, inf
+        reach = float(stdtrit(self.freedom, (1 + level) / 2)) * self.error
+        return self.mean - reach, self.mean + reach
+
+    def chance(self, bound: float) -> float:
+        """Return the chance of a mean so far above a bound, if the true one is not above it; 1 for a single value."""
+        from scipy.special import stdtr
+
+        error = self.error
+        if len(self.values) < 2:
+            return 1.0
+        return float(stdtr(self.freedom, (bound - self.mean) / error) if error else self.mean <= bound)
+
+
+def interval(values: Sequence[float], level: float = 1 - 2 * LEVEL) -> tuple[float, float]:
+    """Return the t-interval of a mean over seeds; the whole line for fewer than two.
+
+    >>> low, high = interval([1.0, 2.0, 3.0, 4.0, 5.0])  # 2.13 standard errors around 3
+    >>> round(low, 3), round(high, 3)
+    (1.493, 4.507)
+    """
+    return Sample(tuple(values)).interval(level)
+
+
+def beyond(differences: Sequence[float], margin: float) -> bool | None:
+    """Return True if all of the 90 % t-interval of a paired difference is above a margin, False if all is below.
+
+    >>> beyond([0.1, 0.12, 0.11], 0.02), beyond([0.1, 0.12, 0.11], 0.2), beyond([0.1, -0.1, 0.2], 0.02)
+    (True, False, None)
+    """
+    return Evidence.above(Sample(tuple(differences)), margin).verdict()
+
+
+def bootstrap_error(differences: np.ndarray, draws: int = 1000, seed: int = 0) -> float:
+    """Return the standard error of a mean difference over test data that all seeds share.
+
+    Args:
+        differences: Paired differences by seed and test datum.
+        draws: Number of resampled test sets; each is the same for all seeds.
+        seed: Seed of the draws.
+    """
+    by_datum, generator = differences.mean(axis=0), np.random.default_rng(seed)
+    return float(np.std([generator.choice(by_datum, len(by_datum)).mean() for _ in range(draws)], ddof=1))
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Chances of what was seen: if the claim were false, and if it were true.
+
+    Args:
+        false: Largest chance of data that speak so much for the claim, over all ways in which it is false.
+        true: The same of data that speak so much against it, where it is true.
+    """
+
+    false: float
+    true: float
+
+    @classmethod
+    def above(cls, sample: Sample, bound: float) -> "Evidence":
+        """Judge that the true mean is above a bound."""
+        against = Sample(tuple(-value for value in sample.values), sample.shared, sample.overlap)
+        return cls(sample.chance(bound), against.chance(-bound))
+
+    @classmethod
+    def within(cls, sample: Sample, bound: float) -> "Evidence":
+        """Judge that the true mean is nearer to zero than a bound, by two one-sided tests."""
+        low, high = cls.above(sample, -bound), cls.above(sample, bound)
+        return cls(max(low.false, high.true), min(1.0, 2 * min(low.true, high.false)))
+
+    @classmethod
+    def all(cls, parts: Iterable["Evidence"]) -> "Evidence":
+        """Judge that every part of a claim holds: each must be shown, and one that is refuted counts for their number.
+
+        Raises:
+            ValueError: There is no part.
+        """
+        found = list(parts)
+        if not found:
+            raise ValueError("a claim without parts has no evidence: name the values that decide.")
+        return cls(max(part.false for part in found), min(1.0, len(found) * min(part.true for part in found)))
+
+    def verdict(self, level: float = LEVEL) -> bool | None:
+        """Return True if the claim holds, False if it does not, and None if it is undecided."""
+        return True if self.false < level else False if self.true < level else None
+
+
+def holm(family: Sequence[Evidence], level: float = LEVEL) -> list[bool | None]:
+    """Return the verdicts of a family of claims, of which any is wrong with a chance of at most twice the level.
+
+    The clearest must be clear at level / n, the next at level / (n - 1), and so on; those after the first that is not
+    are undecided [holm1979].
+
+    >>> holm([Evidence(0.04, 1.0), Evidence(0.01, 1.0), Evidence(0.9, 0.02)])
+    [True, True, False]
+    >>> holm([Evidence(0.04, 1.0), Evidence(0.03, 1.0)])
+    [None, None]
+    """
+    clearest: Callable[[int], float] = lambda index: min(family[index].false, family[index].true)  # noqa: E731
+    found: list[bool | None] = [None] * len(family)
+    for rank, index in enumerate(sorted(range(len(family)), key=clearest)):
+        found[index] = family[index].verdict(level / (len(family) - rank))
+        if found[index] is None:
+            break
+    return found

@@ -1,0 +1,393 @@
+"""Claims as they are stated before their runs: what is compared, in which direction, unit and margin."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from math import exp, log
+from typing import Any
+
+from experiments.record import FAILS, HOLDS, UNDECIDED, UNTESTED, Claim, Record
+from experiments.rule import Evidence, Sample
+from osculate.registry import choose
+
+#: Values of a quantity, one a seed, and of what it is compared with, if it is compared with another quantity.
+Pair = tuple[Sequence[float], Sequence[float] | None]
+#: The parts of a claim that must all hold, by name.
+Parts = Callable[[Record], Mapping[str, Pair]]
+
+RATIO = "ratio"
+#: Margins where a claim states none, by unit; factors for ratios.
+MARGINS: Mapping[str, float] = {
+    RATIO: 1.01,
+    "nats": 0.01,
+    "nats an image": 1.0,
+    "AUROC": 0.005,
+    "ECE": 0.005,
+    "accuracy": 0.005,
+    "points": 0.5,
+    "correlation": 0.01,
+    "dB": 0.1,
+}
+#: How numbers of a unit end; others have none.
+SUFFIXES = {RATIO: "×", "nats an image": " nats"} | {unit: f" {unit}" for unit in ("nats", "points", "%", "dB")}
+ABOVE, BELOW, WITHIN = "above", "below", "within"
+PRINTED, CORRECTED, OURS = "as printed", "corrected", "ours"
+#: Types of claims that repeat without seeds: of what follows from a computation, and of time and memory.
+EXACT, COST = "exact", "cost"
+KINDS = {EXACT: "that is exact, without seeds", COST: "of cost, decided by repeats"}
+UNMEASURED = "not measured"
+
+
+@dataclass(frozen=True)
+class Test:
+    """A comparison over seeds.
+
+    Args:
+        direction: "above" or "below" a bound, or "within" it on both sides of zero (of one, for ratios).
+        unit: Unit of the difference, or "ratio", which is judged by its logarithm.
+        parts: Values of the record that are compared; each part must hold.
+        bound: The margin; by default that of the unit in :data:`MARGINS`, on the side of the claim.
+        overlap: Size of test over training data, where the values are those of splits of one set.
+        shared: Standard errors over test data that all seeds share, by part.
+
+    Raises:
+        ValueError: Unknown direction.
+    """
+
+    direction: str
+    unit: str
+    parts: Parts
+    bound: float | None = None
+    overlap: float = 0.0
+    shared: Callable[[Record], Mapping[str, float]] = lambda record: {}
+
+    __test__ = False  # pytest takes it for a test by its name
+
+    def __post_init__(self) -> None:
+        choose("direction", self.direction, (ABOVE, BELOW, WITHIN))
+
+    @property
+    def limit(self) -> float:
+        """Bound in the unit, as it is read: a difference or a factor."""
+        if self.bound is not None:
+            return self.bound
+        generic = MARGINS[self.unit]
+        if self.direction == BELOW:
+            return 1 / generic if self.unit == RATIO else -generic
+        return generic
+
+    @property
+    def question(self) -> str:
+        """Direction and bound in words."""
+        about = {ABOVE: "above", BELOW: "below", WITHIN: "within a factor of" if self.unit == RATIO else "within"}
+        stated = "" if self.bound is not None else ", the margin of the unit"
+        return f"{about[self.direction]} {self.limit:.4g}{stated}"
+
+    def samples(self, record: Record) -> dict[str, Sample]:
+        """Return the differences, or logarithms of ratios, by part.
+
+        Raises:
+            LookupError: The record lacks a value.
+            ValueError: A ratio of numbers that are not positive.
+        """
+        found, shared = {}, self.shared(record)
+        for name, (values, others) in self.parts(record).items():
+            if not values or others is not None and not others:
+                raise LookupError(name)
+            if self.unit == RATIO:
+                values, others = [log(v) for v in values], None if others is None else [log(v) for v in others]
+            # where the other has fewer splits, the first of them are common
+            apart = values if others is None else [a - b for a, b in zip(values, others, strict=False)]
+            found[name] = Sample(tuple(apart), shared.get(name, 0.0), self.overlap)
+        return found
+
+    def evidence(self, sample: Sample) -> Evidence:
+        """Judge one part."""
+        bound = log(self.limit) if self.unit == RATIO else self.limit
+        if self.direction == WITHIN:
+            return Evidence.within(sample, bound)
+        above = Evidence.above(sample, bound)
+        return above if self.direction == ABOVE else Evidence(above.true, above.false)
+
+    def words(self, sample: Sample, paired: bool = True) -> str:
+        """Return the mean with its standard error in the unit; of a ratio, the error of the logarithm times the ratio.
+
+        Args:
+            sample: The differences.
+            paired: They are differences, with a sign, and not values themselves.
+        """
+        ratio = self.unit == RATIO
+        value = exp(sample.mean) if ratio else sample.mean
+        number = f"{value:{'+' if paired and not ratio else ''}.3g}"
+        if len(sample.values) > 1:
+            error = sample.error * (value if ratio else 1)
+            number += f" ± {error:.0f}" if error >= 10 else f" ± {error:.1g}"
+        return number + SUFFIXES.get(self.unit, "")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Result of a statement on a record.
+
+    Args:
+        evidence: Chances of a wrong verdict; None if the claim is not one over seeds, or nothing was measured.
+        number: The number that decides, with its error.
+        seeds: Number of seeds, splits, images or tasks of the part that decides; 0 if the claim is not one over seeds.
+        words: The comparison in words, with its interval.
+    """
+
+    evidence: Evidence | None
+    number: str
+    seeds: int
+    words: str
+
+
+@dataclass(frozen=True)
+class Statement:
+    """A claim as it is stated before its runs.
+
+    Args:
+        text: The claim in a short sentence.
+        of: Beginning of the longer sentence in the record; empty for a claim that only its numbers decide.
+        tests: Comparisons, which must all hold; or "exact" or "cost" for a claim that the experiment decides by
+            repeats; or a reason why the record cannot decide.
+        protocol: "as printed", "corrected", or "ours" for claims that the document does not make.
+        headline: It is one of at most four of the document.
+        cell: Row and column of the number that a claim without seeds is quoted with.
+    """
+
+    text: str
+    of: str
+    tests: tuple[Test, ...] | str
+    protocol: str = CORRECTED
+    headline: bool = False
+    cell: tuple[str, str] = ("", "")
+
+    @property
+    def kind(self) -> str:
+        """Type of the claim: "seeds", "exact" or "cost"."""
+        return self.tests if self.tests in (EXACT, COST) else "seeds"
+
+    def outcome(self, record: Record) -> Outcome:
+        """Judge the numbers of a record."""
+        if isinstance(self.tests, str):
+            quoted = (str(n) for n in record.findings.numbers if (n.row, n.column) == self.cell)
+            return Outcome(None, next(quoted, ""), 0, self.tests)
+        try:
+            parts = [
+                (test, name, sample, test.evidence(sample))
+                for test in self.tests
+                for name, sample in test.samples(record).items()
+            ]
+            whole = Evidence.all(evidence for *_, evidence in parts)
+        except LookupError:
+            return Outcome(None, "–", 0, UNMEASURED)
+        except ValueError:
+            return Outcome(None, "–", 0, "a ratio of numbers that are not positive")
+        refuted = whole.true < whole.false
+        test, name, sample, _ = (
+            min(parts, key=lambda part: part[3].true) if refuted else max(parts, key=lambda part: part[3].false)
+        )
+        seeds = len(sample.values)
+        number = test.words(sample, test.parts(record)[name][1] is not None)
+        words = f"{name}: {number}{_interval(test, sample)}, asked: {test.question}"
+        if len(parts) > 1:
+            words += f"; of {len(parts)} parts the {'clearest against it' if refuted else 'least clear'}"
+        return Outcome(whole, number, seeds, words + ("; one seed" if seeds == 1 else ""))
+
+
+def _interval(test: Test, sample: Sample) -> str:
+    if len(sample.values) < 2:
+        return ""
+    ends = [exp(min(end, 700.0)) if test.unit == RATIO else end for end in sample.interval()]
+    return f", 90 % interval {ends[0]:.3g} to {ends[1]:.3g}"
+
+
+def rejudged(record: Record, statements: Iterable[Statement], verdicts: Mapping[str, bool | None]) -> Record:
+    """Return the record with the verdicts of the rule; its numbers and the evidence in words stay.
+
+    Args:
+        record: The record.
+        statements: Statements about it. Claims without one, and claims that are decided by repeats, stay.
+        verdicts: Verdicts of statements that are not their own alone, such as those of a family, by text.
+    """
+    claims = list(record.findings.claims)
+    for statement in statements:
+        index = place_of(statement, claims)
+        if index is None and statement.of:
+            continue  # at these settings the experiment does not make it
+        outcome = statement.outcome(record)
+        before = Claim(statement.text, UNDECIDED, "It follows from the table.") if index is None else claims[index]
+        if statement.kind != "seeds":
+            after = replace(before, tested=f"{statement.text}: a claim {KINDS[statement.kind]}")
+        else:
+            holds = outcome.evidence.verdict() if outcome.evidence else None
+            verdict = UNTESTED if outcome.words == UNMEASURED else named(verdicts.get(statement.text, holds))
+            after = replace(before, verdict=verdict, tested=f"{statement.text}: {outcome.words}")
+        if index is None:
+            claims.append(after)
+        else:
+            claims[index] = after
+    return replace(record, findings=replace(record.findings, claims=tuple(claims)))
+
+
+def place_of(statement: Statement, claims: Sequence[Claim]) -> int | None:
+    """Return the index of a statement's claim; None if there is none.
+
+    Raises:
+        ValueError: Several claims begin alike.
+    """
+    wanted = statement.of or statement.text
+    found = [index for index, claim in enumerate(claims) if claim.text.startswith(wanted)]
+    exact = [index for index in found if claims[index].text == wanted]
+    if len(found) > 1 and len(exact) != 1:
+        raise ValueError(f"{len(found)} claims begin with {wanted!r}: state more of the sentence.")
+    return next(iter(exact or found), None)
+
+
+def named(holds: bool | None) -> str:
+    """Return a verdict in words."""
+    return UNDECIDED if holds is None else HOLDS if holds else FAILS
+
+
+# What is compared: cells of the record's table, by row and column.
+
+Names = str | Sequence[str]
+
+
+def gap(rows: Names, others: Names, columns: Names, each: Sequence[Any] = ("",)) -> Parts:
+    """Compare every row with every other one in every column.
+
+    Args:
+        rows: Rows, with ``{}`` where a word of ``each`` stands.
+        others: Rows that they are compared with.
+        columns: Columns.
+        each: Words, each of which gives a part of its own.
+    """
+
+    def parts(record: Record) -> dict[str, Pair]:
+        cells, found = _cells(record), dict[str, Pair]()
+        for word, row, other, column in product(each, _listed(rows), _listed(others), _listed(columns)):
+            a, b, c = (name.replace("{}", str(word)) for name in (row, other, column))
+            found[f"{a} beside {b}, {c}"] = cells[a, c], cells[b, c]
+        return found
+
+    return parts
+
+
+def across(rows: Names, column: str, other: str, each: Sequence[Any] = ("",)) -> Parts:
+    """Compare a column with another one in every row."""
+
+    def parts(record: Record) -> dict[str, Pair]:
+        cells = _cells(record)
+        names = [row.replace("{}", str(word)) for word in each for row in _listed(rows)]
+        return {f"{row}, {column} beside {other}": (cells[row, column], cells[row, other]) for row in names}
+
+    return parts
+
+
+def level(rows: Names, columns: Names, each: Sequence[Any] = ("",)) -> Parts:
+    """Take cells as they are."""
+
+    def parts(record: Record) -> dict[str, Pair]:
+        cells, found = _cells(record), dict[str, Pair]()
+        for word, row, column in product(each, _listed(rows), _listed(columns)):
+            a, c = (name.replace("{}", str(word)) for name in (row, column))
+            found[f"{a}, {c}"] = cells[a, c], None
+        return found
+
+    return parts
+
+
+def best(rows: Names, others: Names, columns: Mapping[str, str], highest: bool = True) -> Parts:
+    """Compare the best columns of rows, seed by seed, chosen on the same data that score them.
+
+    Args:
+        rows: Rows.
+        others: Rows that they are compared with.
+        columns: Common beginning of the columns, by the word for them.
+        highest: The best is the highest.
+    """
+    ((word, start),) = columns.items()
+
+    def parts(record: Record) -> dict[str, Pair]:
+        cells, choice = _cells(record), max if highest else min
+
+        def chosen(row: str) -> list[float]:
+            found = [values for (name, column), values in cells.items() if name == row and column.startswith(start)]
+            return [choice(each) for each in zip(*found, strict=True)] if found else []
+
+        return {
+            f"{row} beside {other}, {word}": (chosen(row), chosen(other))
+            for row, other in product(_listed(rows), _listed(others))
+        }
+
+    return parts
+
+
+def pooled(parts: Parts, name: str) -> Parts:
+    """Average the parts value by value, as one part; of different numbers of splits, the first are common."""
+
+    def whole(record: Record) -> dict[str, Pair]:
+        pairs = list(parts(record).values())
+        firsts, seconds = [first for first, _ in pairs], [second for _, second in pairs if second is not None]
+        return {name: (_averaged(firsts), _averaged(seconds) if seconds else None)}
+
+    return whole
+
+
+def _averaged(values: Sequence[Sequence[float]]) -> list[float]:
+    return [sum(each) / len(each) for each in zip(*values, strict=False)]
+
+
+def _cells(record: Record) -> dict[tuple[str, str], Sequence[float]]:
+    return {(number.row, number.column): number.values for number in record.findings.numbers}
+
+
+def _listed(names: Names) -> Sequence[str]:
+    return (names,) if isinstance(names, str) else names
+
+
+# Documents.
+
+
+@dataclass(frozen=True)
+class Artefact:
+    """A table or figure of a document with its claims, in the document's order.
+
+    Args:
+        id: Name of the record's file.
+        name: Name in the document.
+        statements: Claims of the document about it.
+        scale: Our scale over the document's, if the settings do not say it.
+    """
+
+    id: str
+    name: str
+    statements: tuple[Statement, ...]
+    scale: str = ""
+
+
+@dataclass(frozen=True)
+class Document:
+    """A document with its artefacts in order.
+
+    Args:
+        id: Name of its page, such as "S0".
+        title: Title.
+        authors: Authors, as they are cited.
+        summary: Path of the hand-written lines, from the folder of the experiments.
+        artefacts: Tables, figures and sections.
+    """
+
+    id: str
+    title: str
+    authors: str
+    summary: str
+    artefacts: tuple[Artefact, ...]
+
+    def statements(self) -> Iterator[tuple[Artefact, Statement]]:
+        """Yield all claims with their artefacts."""
+        for artefact in self.artefacts:
+            for statement in artefact.statements:
+                yield artefact, statement

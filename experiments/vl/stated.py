@@ -1,0 +1,174 @@
+"""Claims of Variational Laplace [unlu2021], in the document's order.
+
+Margins that the claims of the first records did not state were set after those runs (decision 39).
+"""
+
+from collections.abc import Mapping
+
+from experiments.record import Record
+from experiments.statements import (
+    ABOVE,
+    BELOW,
+    COST,
+    EXACT,
+    OURS,
+    Artefact,
+    Document,
+    Pair,
+    Parts,
+    Statement,
+    Test,
+    gap,
+    pooled,
+)
+
+NLL, ACCURACY, ECE, BOUND = "test NLL, nats", "accuracy, %", "ECE", "ELBO, nats per image"
+BETAS, PENALTIES, MULTIPLIERS = ("0.01", "0.03", "0.1", "0.3"), ("1", "0.1"), (1, 3, 10, 30)
+LEARNED, CLOSED = "VL, learned variances", "VL, closed form"
+
+
+def table(data: str, headline: bool) -> tuple[Statement, ...]:
+    """Return the claims of Table 1 on one data set."""
+    found = []
+    for rival in ("MAP", "VI"):
+        ours, other = f"{data}: VL", f"{data}: {rival}"
+        found += [
+            Statement(
+                f"{data}: the NLL of VL is below that of {rival}",
+                f"{data}: the test NLL of VL is below that of {rival}",
+                (Test(BELOW, "nats", gap(ours, other, NLL)),),
+                headline=headline,
+            ),
+            Statement(
+                f"{data}: its accuracy is not below that of {rival}, within half a point",
+                f"{data}: the accuracy of VL is not below that of {rival}",
+                (Test(ABOVE, "points", gap(ours, other, ACCURACY), -0.5),),
+            ),
+            Statement(
+                f"{data}: its calibration error is below that of {rival}",
+                f"{data}: the calibration error of VL is below that of {rival}",
+                (Test(BELOW, "ECE", gap(ours, other, ECE)),),
+            ),
+        ]
+    return tuple(found)
+
+
+def ranges(column: str) -> Parts:
+    """Compare ranges over the multiplier, seed by seed."""
+
+    def parts(record: Record) -> Mapping[str, Pair]:
+        cells = {(number.row, number.column): number.values for number in record.findings.numbers}
+
+        def spread(method: str, beta: str) -> list[float]:
+            each = [cells[f"{method}, β = {beta}, × {times}", column] for times in MULTIPLIERS]
+            return [max(values) - min(values) for values in zip(*each, strict=True)]
+
+        return {f"range of {column}, β = {beta}": (spread(LEARNED, beta), spread("VI", beta)) for beta in PENALTIES}
+
+    return parts
+
+
+DOCUMENT = Document(
+    "S2",
+    "Variational Laplace for Bayesian neural networks",
+    "[unlu2021]",
+    "vl/summary.md",
+    (
+        Artefact(
+            "vl-table1",
+            "Table 1",
+            (
+                *table("Fashion-MNIST", True),
+                Statement(
+                    "Fashion-MNIST: drawn labels train as well as the unbiased regulariser, within .01 nats",
+                    "Fashion-MNIST: drawn labels",
+                    (Test(BELOW, "nats", gap("Fashion-MNIST: VL, drawn labels", "Fashion-MNIST: VL", NLL), 0.01),),
+                    OURS,
+                ),
+                *table("CIFAR-10", False),
+            ),
+            "LeNet ÷ PreactResNet-18, training images 0.24, epochs 0.2",
+        ),
+        Artefact(
+            "vl-figure1",
+            "Figure 1",
+            (
+                Statement(
+                    "The NLL of VL is below that of MAP and of VI at the same β, mean of four β",
+                    "For many values of β",
+                    tuple(
+                        Test(
+                            BELOW,
+                            "nats",
+                            pooled(gap("VL, β = {}", f"{rival}, β = {{}}", NLL, BETAS), f"VL beside {rival}"),
+                        )
+                        for rival in ("MAP", "VI")
+                    ),
+                ),
+            ),
+            "LeNet ÷ PreactResNet-18, training images 0.2, epochs 0.2",
+        ),
+        Artefact(
+            "vl-figure2",
+            "Figure 2",
+            (
+                Statement(
+                    "log σ cannot get back to the prior at the rate of the weights",
+                    "With the learning",
+                    EXACT,
+                    cell=("VL, learned variances, β = 1, × 1", "mean log σ/s at the end"),
+                ),
+                Statement(
+                    "The bound of VL depends less on the multiplier than VI's",
+                    "The bound of VL",
+                    (Test(BELOW, "nats", ranges(BOUND)),),
+                ),
+                Statement(
+                    "… and its test NLL",
+                    "The test NLL of VL",
+                    (Test(BELOW, "nats", ranges(NLL)),),
+                ),
+                Statement(
+                    "Variances in closed form reach the best bound, within .005 nats",
+                    "Variances in closed form",
+                    tuple(
+                        Test(
+                            ABOVE,
+                            "nats",
+                            gap(
+                                f"{CLOSED}, β = {beta}",
+                                [f"{name}, β = {beta}, × {n}" for name in ("VI", LEARNED) for n in MULTIPLIERS],
+                                BOUND,
+                            ),
+                            -0.005,
+                        )
+                        for beta in PENALTIES
+                    ),
+                    OURS,
+                ),
+            ),
+            "LeNet ÷ PreactResNet-18, training images 0.2, epochs 0.1",
+        ),
+        Artefact(
+            "vl-table2",
+            "Table 2",
+            (
+                Statement(
+                    "A step of VL takes three of MAP, one of VI one",
+                    "VL is about three",
+                    COST,
+                    headline=True,
+                    cell=("LeNet: VL, drawn labels, every step", "steps of MAP"),
+                ),
+                Statement(
+                    "With a quarter of the batch in every other step, VL takes 1.7",
+                    "With the regul",
+                    COST,
+                    OURS,
+                    cell=("LeNet: VL", "steps of MAP"),
+                ),
+            ),
+            "small networks on a CPU ÷ PreactResNet-18 on a GPU",
+        ),
+    ),
+)

@@ -1,0 +1,283 @@
+"""The rule of verdicts: how often it is wrong, that every record obeys it, and that pages say what the records say."""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from experiments import Claim, Findings, Number, Record
+from experiments.documents import BEYOND, DOCUMENTS, MOST, artefact, judge, judged
+from experiments.pages import filled, pages
+from experiments.record import FAILS, HOLDS, UNDECIDED, UNTESTED, Setup, records_in
+from experiments.rule import LEVEL, Evidence, Sample, beyond, bootstrap_error, holm, interval
+from experiments.statements import COST, EXACT, Statement, Test, across, best, gap, level, place_of, pooled, rejudged
+
+ROOT = Path(__file__).resolve().parents[2]
+RESULTS = ROOT / "experiments" / "results"
+RUNS = 1000
+#: Three standard errors of a share of a tenth in so many runs.
+NOISE = 3 * (0.1 * 0.9 / RUNS) ** 0.5
+DECISIVE = 2 * LEVEL + NOISE
+
+
+def decided(make: Callable[[np.random.Generator], Evidence]) -> float:
+    """The share of verdicts that are not undecided."""
+    generator = np.random.default_rng(0)
+    return sum(make(generator).verdict() is not None for _ in range(RUNS)) / RUNS
+
+
+def drawn(generator: np.random.Generator, size: int, scale: float = 1.0) -> tuple[float, ...]:
+    return tuple(generator.normal(0.0, scale, size).tolist())
+
+
+@pytest.mark.parametrize("seeds", [2, 3, 5, 10])
+def test_a_true_null_is_rejected_in_a_tenth_of_cases_at_most(seeds: int) -> None:
+    assert decided(lambda g: Evidence.above(Sample(drawn(g, seeds)), 0.0)) < DECISIVE
+
+
+def test_two_standard_errors_of_three_seeds_would_reject_it_more_often() -> None:
+    values = np.random.default_rng(0).normal(size=(RUNS, 3))
+    errors = values.std(1, ddof=1) / 3**0.5
+    assert (abs(values.mean(1)) > 2 * errors).mean() > 0.15
+
+
+def test_test_data_that_all_seeds_share_count_once() -> None:
+    def trial(generator: np.random.Generator, counted: bool) -> Evidence:
+        common = generator.normal(0.0, 0.5, 200)  # what is special about the test data, whatever the seed
+        apart = common + generator.normal(0.0, 0.2, (5, 1))
+        error = float(common.std(ddof=1)) / 200**0.5
+        return Evidence.above(Sample(tuple(apart.mean(1).tolist()), error if counted else 0.0), 0.0)
+
+    def many(generator: np.random.Generator, counted: bool) -> Evidence:
+        common = float(generator.normal(0.0, 1.0))
+        return Evidence.above(Sample(tuple(common + v for v in drawn(generator, 5, 0.2)), float(counted)), 0.0)
+
+    assert decided(lambda g: trial(g, True)) < DECISIVE
+    assert decided(lambda g: many(g, True)) < DECISIVE
+    assert decided(lambda g: many(g, False)) > 0.5
+
+
+def test_the_bootstrap_finds_the_error_over_test_data() -> None:
+    apart = np.random.default_rng(0).normal(size=(1, 400)).repeat(3, axis=0)
+    assert bootstrap_error(apart) == pytest.approx(apart[0].std(ddof=1) / 20, rel=0.1)
+    assert bootstrap_error(apart) == bootstrap_error(apart)
+
+
+def test_overlapping_splits_are_corrected() -> None:
+    def trial(generator: np.random.Generator, overlap: float) -> Evidence:
+        common = float(generator.normal(0.0, 0.1**0.5))  # splits correlate by test over all data
+        return Evidence.above(Sample(tuple(common + v for v in drawn(generator, 10, 0.9**0.5)), 0.0, overlap), 0.0)
+
+    assert decided(lambda g: trial(g, 1 / 9)) < DECISIVE
+    assert decided(lambda g: trial(g, 0.0)) > 0.15
+
+
+def test_equality_is_shown_by_two_one_sided_tests() -> None:
+    def holds(generator: np.random.Generator, mean: float, scale: float) -> bool:
+        values = tuple(mean + v for v in drawn(generator, 5, scale))
+        return Evidence.within(Sample(values), 1.0).verdict() is True
+
+    def fails(generator: np.random.Generator, mean: float, scale: float) -> bool:
+        values = tuple(mean + v for v in drawn(generator, 5, scale))
+        return Evidence.within(Sample(values), 1.0).verdict() is False
+
+    generator = np.random.default_rng(0)
+    assert sum(holds(generator, 1.0, 0.2) for _ in range(RUNS)) / RUNS < LEVEL + NOISE
+    assert sum(fails(generator, 0.99, 20.0) for _ in range(RUNS)) / RUNS < LEVEL + NOISE
+    assert holds(generator, 0.0, 0.1)
+    assert fails(generator, 5.0, 0.1)
+
+
+@pytest.mark.parametrize("parts", [2, 10])
+def test_a_claim_of_several_parts_is_as_rarely_decided_by_chance(parts: int) -> None:
+    assert (
+        decided(lambda g: Evidence.all(Evidence.above(Sample(drawn(g, 3)), 0.0) for _ in range(parts))) < LEVEL + NOISE
+    )
+    with pytest.raises(ValueError, match="without parts"):
+        Evidence.all([])
+
+
+@pytest.mark.parametrize("seeds", [3, 5, 10])
+def test_a_family_of_headlines_has_one_false_verdict_in_a_tenth_of_cases_at_most(seeds: int) -> None:
+    generator = np.random.default_rng(0)
+
+    def any_decided() -> bool:
+        family = [Evidence.above(Sample(drawn(generator, seeds)), 0.0) for _ in range(MOST)]
+        return any(verdict is not None for verdict in holm(family))
+
+    assert sum(any_decided() for _ in range(RUNS)) / RUNS < DECISIVE
+
+
+def test_large_effects_are_decided_and_one_seed_never_is() -> None:
+    values = [1.0, 1.1, 0.9]
+    assert beyond(values, 0.0) is True
+    assert beyond(values, 2.0) is False
+    assert Evidence.above(Sample((5.0,)), 0.0).verdict() is None
+    assert Evidence.within(Sample((0.0,)), 1.0).verdict() is None
+    assert Evidence.above(Sample((1.0, 1.0)), 0.0).verdict() is True
+    assert Evidence.above(Sample((1.0, 1.0)), 1.5).verdict() is False
+    assert Evidence.above(Sample((1.0, 1.0)), 1.0).verdict() is None
+    low, high = interval([1.0, 2.0, 3.0])
+    assert (high - 2) / (1 / 3**0.5) == pytest.approx(2.92, abs=0.01)
+    assert (low + high) / 2 == pytest.approx(2.0)
+
+
+def record(**rows: tuple[float, ...]) -> Record:
+    numbers = tuple(Number(row, "NLL", values) for row, values in rows.items())
+    claims = (Claim.judged("ours is below theirs, on average", True, "means"), Claim.judged("it is fast", True, "1 s"))
+    return Record("test", "title", "document", Setup("small", {}, (0, 1), 1.0, {}), Findings(numbers, claims))
+
+
+BELOW = Statement("NLL below", "ours is", (Test("below", "nats", gap("ours", "theirs", "NLL")),))
+
+
+@pytest.mark.parametrize(
+    ("ours", "verdict"),
+    [((1.0, 1.1, 0.9), HOLDS), ((3.0, 3.1, 2.9), FAILS), ((1.0, 3.1, 2.0), UNDECIDED), ((1.0,), UNDECIDED)],
+)
+def test_a_record_is_judged_by_its_numbers(ours: tuple[float, ...], verdict: str) -> None:
+    statements = (BELOW, Statement("fast", "it is fast", COST))
+    before = record(ours=ours, theirs=(2.0, 2.1, 1.9)[: len(ours)])
+    after = rejudged(before, statements, {})
+    assert [claim.verdict for claim in after.findings.claims] == [verdict, HOLDS]
+    assert [claim.evidence for claim in after.findings.claims] == ["means", "1 s"]
+    assert after.findings.numbers == before.findings.numbers
+    assert rejudged(after, statements, {}) == after
+    assert "asked: below -0.01, the margin of the unit" in after.findings.claims[0].tested
+
+
+def test_what_was_not_measured_is_not_tested_and_other_claims_are_added() -> None:
+    known = record(theirs=(2.0, 2.1))
+    missing = rejudged(known, (BELOW,), {})
+    assert missing.findings.claims[0].verdict == UNTESTED
+    more = Statement("theirs is above 1", "", (Test("above", "nats", level("theirs", "NLL"), 1.0),))
+    assert rejudged(known, (more,), {}).findings.claims[-1].verdict == HOLDS
+    assert rejudged(known, (more,), {more.text: None}).findings.claims[-1].verdict == UNDECIDED
+    assert len(rejudged(known, (Statement("absent", "nobody says", EXACT),), {}).findings.claims) == 2
+    with pytest.raises(ValueError, match="state more of the sentence"):
+        place_of(Statement("vague", "i", EXACT), [Claim("it a", HOLDS, "e"), Claim("it b", HOLDS, "e")])
+
+
+def test_ratios_are_judged_by_logarithms() -> None:
+    test = Test("below", "ratio", gap("ours", "theirs", "NLL"), 0.5)
+    found = test.samples(record(ours=(1.0, 1.0), theirs=(4.0, 4.0)))
+    (sample,) = found.values()
+    assert sample.mean == pytest.approx(-np.log(4))
+    assert test.words(sample) == "0.25 ± 0×"
+    assert test.evidence(sample).verdict() is True
+    zero = Statement("zero", "", (test,)).outcome(record(ours=(0.0, 1.0), theirs=(4.0, 4.0)))
+    assert zero.evidence is None
+    assert "not positive" in zero.words
+
+
+def test_cells_are_compared_as_they_are_named() -> None:
+    numbers = [Number(row, c, v) for row, c, v in (("a", "x 1", (1.0, 4.0)), ("a", "x 2", (3.0, 2.0)))]
+    numbers += [Number("b", "x 1", (0.0, 1.0)), Number("b", "x 2", (1.0, 0.0))]
+    one = Record("test", "t", "d", Setup("small", {}, (0, 1), 1.0, {}), Findings(tuple(numbers), ()))
+    assert best("a", "b", {"best": "x"})(one) == {"a beside b, best": ([3.0, 4.0], [1.0, 1.0])}
+    assert across(("a", "b"), "x 1", "x 2")(one)["b, x 1 beside x 2"] == ((0.0, 1.0), (1.0, 0.0))
+    assert gap("a", "b", "x {}", (1, 2))(one).keys() == {"a beside b, x 1", "a beside b, x 2"}
+    assert pooled(level(("a", "b"), "x 1"), "mean")(one) == {"mean": ([0.5, 2.5], None)}
+
+
+@cache
+def records() -> dict[str, Record]:
+    return {path.stem: found for path, found in records_in(RESULTS).items()}
+
+
+def stated() -> Iterator[tuple[str, Statement]]:
+    for document in DOCUMENTS:
+        for each, statement in document.statements():
+            yield each.id, statement
+
+
+def test_every_record_has_the_verdicts_of_the_rule() -> None:
+    anew = judged(records())
+    assert [name for name, found in records().items() if anew[name] != found] == [], "run python -m experiments --judge"
+
+
+def test_every_claim_of_a_record_is_stated_once() -> None:
+    for name, found in records().items():
+        known = artefact(name)
+        assert known is not None, f"{name} is in no document"
+        places = [place_of(statement, found.findings.claims) for statement in known.statements]
+        assert sorted(places, key=str) == sorted(range(len(found.findings.claims)), key=str), name
+
+
+def test_statements_are_unique_and_headlines_few() -> None:
+    assert max(Counter((name, statement.text) for name, statement in stated()).values()) == 1
+    for document in DOCUMENTS:
+        assert sum(statement.headline for _, statement in document.statements()) <= MOST
+        assert len({each.id for each in document.artefacts}) == len(document.artefacts)
+
+
+def test_one_seed_decides_nothing() -> None:
+    single = {name for name, found in records().items() if len(found.setup.seeds) == 1} - {
+        "linlap-uci",
+        "linlap-uci-gap",
+    }
+    for name in single:
+        known = artefact(name)
+        assert known is not None
+        for statement, claim in zip(known.statements, records()[name].findings.claims, strict=True):
+            assert statement.kind != "seeds" or claim.verdict in (UNDECIDED, UNTESTED), claim.text
+
+
+def test_the_pages_are_those_of_the_records() -> None:
+    made = pages(RESULTS)
+    for path, text in made.items():
+        assert path.read_text(encoding="utf-8") == text, "run python -m experiments --results experiments/results"
+    assert {path for path in made if path != ROOT / "experiments" / "RESULTS.md"} == set(RESULTS.glob("*.md"))
+
+
+@pytest.mark.parametrize("name", [document.id for document in DOCUMENTS])
+def test_a_page_has_five_lines_in_words_and_few_words(name: str) -> None:
+    lines = (RESULTS / f"{name}.md").read_text(encoding="utf-8").splitlines()
+    assert sum(line.startswith("* ") for line in lines) == 5
+    prose = " ".join(line.split("|")[2] if line.startswith("|") else line for line in lines)
+    assert len(re.sub(r"\]\([^)]*\)", "]", prose).split()) <= 1200
+    assert "verdicts are expected to be wrong" in prose
+
+
+def test_the_index_fits_a_screen_and_leads_to_every_document() -> None:
+    text = (ROOT / "experiments" / "RESULTS.md").read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 50
+    assert all(f"](results/{document.id}.md)" in text for document in DOCUMENTS)
+
+
+def test_numbers_of_hand_written_lines_are_those_of_records() -> None:
+    for document in DOCUMENTS:
+        text = (ROOT / "experiments" / document.summary).read_text(encoding="utf-8")
+        assert not re.findall(r"\d*\.\d{2,}", re.sub(r"\{\{.*?\}\}", "", text, flags=re.DOTALL).replace(".01²", ""))
+        filled(text, records())
+    with pytest.raises(ValueError, match="absent"):
+        filled("{{lae-figure9; absent; AUROC}}", records())
+
+
+def test_links_of_the_pages_lead_somewhere() -> None:
+    for page in [ROOT / "experiments" / "RESULTS.md", *RESULTS.glob("*.md")]:
+        for target in re.findall(r"\]\(([^)#:\s]+)\)", page.read_text(encoding="utf-8")):
+            assert (page.parent / target).is_file(), f"{page.name} -> {target}"
+
+
+def test_a_question_is_answered_from_the_readme() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert "out-of-distribution data better than a VAE" in readme
+    assert "](experiments/results/S0.md)" in readme
+
+
+def test_a_folder_is_judged_in_place(tmp_path: Path) -> None:
+    name, found = "lae-figure5", records()["lae-figure5"]
+    raw = [Claim.judged(claim.text, True, claim.evidence) for claim in found.findings.claims]
+    spoilt = Record(
+        found.id, found.title, found.document, found.setup, Findings(found.findings.numbers, raw, found.findings.data)
+    )
+    spoilt.write(tmp_path / f"{name}.json")
+    changed = judge(tmp_path)
+    assert [claim.verdict for claim in changed[name].findings.claims] == [c.verdict for c in found.findings.claims]
+    assert judge(tmp_path) == {}
+    assert BEYOND.id == "beyond"
