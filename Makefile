@@ -25,12 +25,14 @@ check: test $(VENV)/.docs ## what CI runs: the tests, format, lint, types, demo,
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
+	@$(BIN)/python -m tests.licences
 	@folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && $(BIN)/osculate demo --output "$$folder/run" --no-progress
 	@$(PYTEST) --doctest-modules osculate experiments tests -m "slow and not release"
 
 check-slow: $(VENV)/.dev ## what takes longer still; run it before a release
 	@$(PYTEST) -m release -p tests.recording --record tests/release.json
 	@$(BIN)/python -m tests.faults --damaged 3000 --hostile 500 --kills 50
+	@$(BIN)/python -m tests.wheel
 	@$(BIN)/python -m tests.fuzz --cases 20000 --mutants
 
 bench: $(VENV)/.bench ## ratios beside the public peers

@@ -148,3 +148,8 @@ def test_every_use_of_an_optional_library_is_checked() -> None:
         for name in re.findall(r'^ *(?:checks\.|_)?require_library\("(\w+)"', path.read_text(), re.M)
     }
     assert calls | {"jsonargparse", "docstring_parser", "rich", "yaml"} == set(EXTRAS)
+
+
+def test_the_page_of_the_installation_lists_every_extra() -> None:
+    listed = re.findall(r"^\| `(\w+)` \|", (ROOT / "docs" / "install.md").read_text(encoding="utf-8"), re.M)
+    assert set(listed) == _extras().keys() - {"all", "dev", "bench", "docs"}
