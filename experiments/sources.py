@@ -30,6 +30,7 @@ class Sources:
     def __init__(self, folders: Mapping[str, Path]) -> None:
         self._folders = folders
         self._known: dict[str, _Module | None] = {}
+        self._direct: dict[str, set[str]] = {}
 
     def code(self, module: str) -> dict[str, str]:
         """Return a digest for each part of the code that a module imports, anywhere in it, and for itself.
@@ -54,11 +55,9 @@ class Sources:
         found, waiting = set[str](), [module]
         while waiting:
             name = waiting.pop()
-            if name in found or self._module(name) is None:
-                continue
-            found.add(name)
-            parent = name.rpartition(".")[0]
-            waiting += [*([parent] if parent and not _gathers(name) else []), *self._imports(name)]
+            if name not in found and self._module(name):
+                found.add(name)
+                waiting += self._imports(name)
         return found
 
     def words(self, module: str) -> set[str]:
@@ -66,13 +65,16 @@ class Sources:
         own = (self._module(name) for name in self.imported(module) if _gathers(name) and name.count(".") > 1)
         return {word for found in own if found for word in found.words}
 
-    def _imports(self, name: str) -> Iterator[str]:
-        module = self._module(name)
-        for stem, imported in module.imports if module else ():
-            if imported and self._module(f"{stem}.{imported}") is None:
-                yield self._origin_of(stem, imported)
-            else:
-                yield f"{stem}.{imported}" if imported else stem
+    def _imports(self, name: str) -> set[str]:
+        """The modules that a module imports itself, and its package."""
+        if name not in self._direct:
+            module, parent = self._module(name), name.rpartition(".")[0]
+            found = {parent} if parent and not _gathers(name) else set[str]()
+            for stem, imported in module.imports if module else ():
+                whole = f"{stem}.{imported}" if imported else stem
+                found.add(whole if self._module(whole) or not imported else self._origin_of(stem, imported))
+            self._direct[name] = found
+        return self._direct[name]
 
     def _origin_of(self, package: str, imported: str) -> str:
         """The module that a package of experiments has a name from; other packages stand for themselves."""

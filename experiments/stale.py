@@ -93,7 +93,7 @@ def reasons(record: Record) -> Iterator[str]:
         if names := _differing(setup.origin.code, now.code):
             yield f"code: {', '.join(names)}"
     else:
-        yield "made before digests of code were kept"
+        yield f"code: from before digests were kept; its numbers came with {setup.origin.commit or 'an unknown commit'}"
     # what is not on this machine is not known to be another
     both = setup.origin.data.keys() & now.data.keys()
     if names := [name for name in sorted(both) if setup.origin.data[name] != now.data[name]]:
