@@ -105,7 +105,7 @@ def run(options: RunOptions, records: RecordOptions) -> None:
             _renew(found, folder, options.progress, records.hours)
     if records.judge:
         _judge(folder)
-    if records.results:
+    if records.results and not (records.stale or records.records):
         _sum_up(folder)
 
 
@@ -130,7 +130,12 @@ def _renew(found: Sequence[Stale], folder: Path, progress: bool, hours: float | 
             except OutOfTime:
                 print(f"The time is over; the same command goes on with {each.path.stem}.")
                 break
-            except (OSError, ValueError, RuntimeError, ImportError) as error:  # data or libraries that others do not need
+            except (
+                OSError,
+                ValueError,
+                RuntimeError,
+                ImportError,
+            ) as error:  # data or libraries that others do not need
                 failed.append(f"{each.path.stem} ({error})")
     finally:
         _judge(folder)
@@ -146,12 +151,14 @@ def _print_stale(found: Sequence[Stale], limit: float | None) -> None:
     for headline, title in ((True, "headlines"), (False, "others")):
         part = [each for each in found if each.headline == headline]
         hours = sum(each.hours for each in part)
-        table.add_row(f"[bold]{title}: {len(part)} stale[/bold]", f"[bold]{hours:.1f}[/bold]", "", "")
+        table.add_row(f"[bold]{title}: {len(part)} stale[/bold]", f"[bold]{hours:.2f}[/bold]", "", "")
         for each in part:
             total += each.hours
             begun = "begun; " if each.cells.is_dir() else ""
             over = " (beyond the limit)" if limit is not None and total > limit else ""
-            table.add_row(f"  {each.path.stem}", f"{each.hours:.2f}", f"{total:.1f}{over}", begun + "; ".join(each.reasons))
+            table.add_row(
+                f"  {each.path.stem}", f"{each.hours:.2f}", f"{total:.2f}{over}", begun + "; ".join(each.reasons)
+            )
         table.add_section()
     console().print(table)
 

@@ -103,7 +103,7 @@ class Experiment:
         return origin(self.measure.__module__, self.recorded(settings))
 
     def _version(self, settings: Any, made: Origin) -> str:
-        """A digest of name, settings, code, data and torch, since the cells of other ones must not be taken for these."""
+        """A digest of all that cells depend on, since those of other settings or code must not be taken for these."""
         parts = (self.id, settings, sorted(made.code.items()), sorted(made.data.items()), minor(torch.__version__))
         return hashlib.sha256(repr(parts).encode()).hexdigest()[:12]
 

@@ -4,7 +4,7 @@ import ast
 import subprocess
 from collections.abc import Iterator, Mapping
 from datetime import date
-from functools import cache, cached_property
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -78,8 +78,9 @@ class Sources:
 
     def _origin_of(self, package: str, imported: str) -> str:
         """The module that a package of experiments has a name from; other packages stand for themselves."""
-        module = self._module(package) if _gathers(package) else None
-        return next((stem for stem, name in (module.imports if module else ()) if name == imported), package)
+        module = self._module(package)
+        names = module.imports if module and module.package and _gathers(package) else ()
+        return next((stem for stem, name in names if name == imported), package)
 
     def _module(self, name: str) -> "_Module | None":
         if name not in self._known:
@@ -93,57 +94,43 @@ class Sources:
 class _Module:
     """The code of a file that its results may depend on: without docstrings, and without what draws figures.
 
+    Attributes:
+        package: It is the file of a package.
+        digest: Digest of the code, which comments, formatting and the version of Python do not change.
+        imports: Modules and names that are imported from them, also inside functions; no name for a module alone.
+        words: Texts in the code.
+
     Args:
         path: Path of the file.
     """
 
     def __init__(self, path: Path) -> None:
         self.package = path.name == "__init__.py"
-        self._tree = _Stripped().visit(ast.parse(path.read_bytes()))
+        self.imports: list[tuple[str, str]] = []
+        self.words: set[str] = set()
+        self.digest = _short(self._plain(ast.parse(path.read_bytes())))
 
-    @cached_property
-    def digest(self) -> str:
-        """Digest of the code; comments and formatting do not change it, nor does the version of Python."""
-        return _short(_plain(self._tree))
-
-    @cached_property
-    def imports(self) -> list[tuple[str, str]]:
-        """Modules and names that are imported from them, also inside functions; no name for a module alone."""
-        found: list[tuple[str, str]] = []
-        for node in ast.walk(self._tree):
-            if isinstance(node, ast.Import):
-                found += [(alias.name, "") for alias in node.names]
-            elif isinstance(node, ast.ImportFrom) and node.module:
-                found += [(node.module, alias.name) for alias in node.names]
-        return found
-
-    @cached_property
-    def words(self) -> set[str]:
-        """Texts in the code."""
-        constants = (node.value for node in ast.walk(self._tree) if isinstance(node, ast.Constant))
-        return {value for value in constants if isinstance(value, str)}
-
-
-class _Stripped(ast.NodeTransformer):
-    """Code without texts that stand alone, such as docstrings, and without functions that draw the figure of a record."""
-
-    def visit_Expr(self, node: ast.Expr) -> ast.AST | None:  # noqa: N802
-        """Remove a text."""
-        text = isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
-        return None if text else self.generic_visit(node)
-
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST | None:  # noqa: N802
-        """Remove a function below ``@measure.figure``."""
-        draws = any(isinstance(each, ast.Attribute) and each.attr == "figure" for each in node.decorator_list)
-        return None if draws else self.generic_visit(node)
-
-
-def _plain(node: Any) -> Any:
-    """The tree of a program without what is empty, which versions of Python show in different ways."""
-    if isinstance(node, ast.AST):
-        entries = ((name, _plain(value)) for name, value in ast.iter_fields(node) if value not in (None, []))
+    def _plain(self, node: Any) -> Any:
+        """The tree of the program without what is empty, which versions of Python show in different ways."""
+        if isinstance(node, list):
+            return [self._plain(each) for each in node if not _idle(each)]
+        if not isinstance(node, ast.AST):
+            return node
+        if isinstance(node, ast.Import):
+            self.imports += [(alias.name, "") for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            self.imports += [(node.module, alias.name) for alias in node.names]
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            self.words.add(node.value)
+        entries = ((name, self._plain(value)) for name, value in ast.iter_fields(node) if value not in (None, []))
         return (type(node).__name__, *entries)
-    return [_plain(each) for each in node] if isinstance(node, list) else node
+
+
+def _idle(node: Any) -> bool:
+    """True for a text that stands alone, such as a docstring, and for a function that draws the figure of a record."""
+    if isinstance(node, ast.FunctionDef):
+        return any(isinstance(each, ast.Attribute) and each.attr == "figure" for each in node.decorator_list)
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
 
 
 def _short(content: Any) -> str:

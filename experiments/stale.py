@@ -1,7 +1,7 @@
-"""Records that other code, settings or data made than those of today, in the order in which they are to be run again."""
+"""Records that other code, settings or data made than those of today, in the order in which they are run again."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
@@ -14,7 +14,9 @@ from experiments.documents import DOCUMENTS
 from experiments.experiment import REGISTRY, changed
 from experiments.record import Record, records_in
 from experiments.sources import minor
-from osculate.registry import lookup
+
+#: Number of parts that a reason names.
+FEW = 5
 
 
 @dataclass(frozen=True)
@@ -86,18 +88,18 @@ def reasons(record: Record) -> Iterator[str]:
         return
     settings = changed(chosen.presets[scale], changes)
     now = chosen.origin(settings)
-    names = _differing(setup.settings, json.loads(json.dumps(chosen.recorded(settings), default=str)))
-    if names:
-        yield f"settings: {', '.join(names)}"
+    present = json.loads(json.dumps(chosen.recorded(settings), default=str))  # as a record has them
+    if names := _differing(setup.settings, present):
+        yield f"settings: {_few(names)}"
     if setup.origin.code:
         if names := _differing(setup.origin.code, now.code):
-            yield f"code: {', '.join(names)}"
+            yield f"code: {_few(names)}"
     else:
-        yield f"code: from before digests were kept; its numbers came with {setup.origin.commit or 'an unknown commit'}"
+        yield f"code: no digests were kept; its numbers came with {setup.origin.commit or 'an unknown commit'}"
     # what is not on this machine is not known to be another
     both = setup.origin.data.keys() & now.data.keys()
     if names := [name for name in sorted(both) if setup.origin.data[name] != now.data[name]]:
-        yield f"data: {', '.join(names)}"
+        yield f"data: {_few(names)}"
     before, after = (minor(version) for version in (setup.versions.get("torch", "unknown"), torch.__version__))
     if before != after:
         yield f"torch: {before}, now {after}"
@@ -115,3 +117,7 @@ def asked(record: Record) -> tuple[str, dict[str, Any]]:
 
 def _differing(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
     return [name for name in sorted(before.keys() | after.keys()) if before.get(name) != after.get(name)]
+
+
+def _few(names: Sequence[str]) -> str:
+    return ", ".join(names[:FEW]) + (f" and {len(names) - FEW} more" if len(names) > FEW else "")
