@@ -100,7 +100,7 @@ def first(x):
     ("name", "text"),
     [
         pytest.param("library/early.py", FORMATTED, id="docstring, comment and format"),
-        pytest.param("experiments/folder/one.py", ONE.replace("(record)", "(record, 1)"), id="figure"),
+        pytest.param("experiments/folder/one.py", ONE.replace("line(record)", "line(record, 1)"), id="figure"),
         pytest.param("experiments/folder/one.py", ONE.replace('"mnist"', "'mnist'"), id="quotes"),
         pytest.param("experiments/folder/two.py", "x = 3\n", id="other experiment"),
         pytest.param(
