@@ -130,18 +130,15 @@ def _renew(found: Sequence[Stale], folder: Path, progress: bool, hours: float | 
             except OutOfTime:
                 print(f"The time is over; the same command goes on with {each.path.stem}.")
                 break
-            except (
-                OSError,
-                ValueError,
-                RuntimeError,
-                ImportError,
-            ) as error:  # data or libraries that others do not need
-                failed.append(f"{each.path.stem} ({error})")
+            except (OSError, ValueError, RuntimeError, ImportError) as error:
+                # such as data or libraries that the others do not need
+                print(f"{each.path.stem} was not measured again: {error}")
+                failed.append(each.path.stem)
     finally:
         _judge(folder)
         _sum_up(folder)
     if failed:
-        raise ValueError(f"{len(failed)} records were not measured again: {'; '.join(failed)}")
+        raise ValueError(f"the errors above kept {', '.join(failed)} from being measured again.")
 
 
 def _print_stale(found: Sequence[Stale], limit: float | None) -> None:

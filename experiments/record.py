@@ -244,7 +244,7 @@ class Origin:
     Args:
         commit: Commit of the code, with "-dirty" if files of code differed from it. In records from before digests were
             kept (``code`` is empty) the commit that brought their numbers; what code had made them is not known.
-        date: Day of the end of the measurement.
+        date: Day on which the measurement began.
         code: Digests of the parts of the imported code.
         data: Bytes of the files of each data set that code or settings name.
     """

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from datetime import date
 from functools import cache
 from hashlib import sha256
+from importlib.util import resolve_name
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +88,7 @@ class Sources:
             top, *rest = name.split(".")
             stem = self._folders[top].joinpath(*rest) if top in self._folders else None
             paths = (stem / "__init__.py", stem.parent / f"{stem.name}.py") if stem else ()
-            self._known[name] = next((_Module(path) for path in paths if path.is_file()), None)
+            self._known[name] = next((_Module(name, path) for path in paths if path.is_file()), None)
         return self._known[name]
 
 
@@ -101,11 +102,13 @@ class _Module:
         words: Texts in the code.
 
     Args:
+        name: Dotted name.
         path: Path of the file.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, name: str, path: Path) -> None:
         self.package = path.name == "__init__.py"
+        self._parent = name if self.package else name.rpartition(".")[0]
         self.imports: list[tuple[str, str]] = []
         self.words: set[str] = set()
         self.digest = _short(self._plain(ast.parse(path.read_bytes())))
@@ -118,8 +121,9 @@ class _Module:
             return node
         if isinstance(node, ast.Import):
             self.imports += [(alias.name, "") for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            self.imports += [(node.module, alias.name) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            stem = resolve_name("." * node.level + (node.module or ""), self._parent)
+            self.imports += [(stem, alias.name) for alias in node.names]
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             self.words.add(node.value)
         entries = ((name, self._plain(value)) for name, value in ast.iter_fields(node) if value not in (None, []))
@@ -157,7 +161,7 @@ def origin(module: str, settings: Any) -> Origin:
 
     Args:
         module: Name of its module.
-        settings: Its settings as a record has them.
+        settings: Settings as a record has them.
     """
     return Origin(commit(), date.today().isoformat(), SOURCES.code(module), files(SOURCES.words(module), settings))
 

@@ -27,7 +27,7 @@ class Stale:
         path: Path of the record.
         record: The record.
         headline: A headline claim is decided by it.
-        reasons: What is another than when it was made.
+        reasons: Differences between today and the day on which it was made.
     """
 
     path: Path

@@ -58,7 +58,7 @@ def experiment(name):
     "experiments/folder/two.py": "x = 2\n",
     "library/__init__.py": "from library.early import first\n",
     "library/early.py": "def first(x):\n    return (x, None)\n",
-    "library/late/__init__.py": "from library.late.deep import value\n",
+    "library/late/__init__.py": "from .deep import value\n",
     "library/late/deep.py": "value = 1  # one\n",
     "library/drawing.py": "def line(x):\n    return x\n",
     "library/unused.py": "x = 1\n",
@@ -289,7 +289,8 @@ def test_one_that_cannot_be_measured_does_not_keep_the_others(
     monkeypatch.setattr(REGISTRY["linlap-em"], "measure", fails)
     monkeypatch.setattr(fails, "__module__", "experiments.linlap.em", raising=False)
     assert main(["--records", "--no-progress"]) == 2
-    assert "1 records were not measured again: linlap-em (there are no data)" in capsys.readouterr().err
+    assert "the errors above kept linlap-em from being measured again." in (printed := capsys.readouterr()).err
+    assert "linlap-em was not measured again: there are no data" in printed.out
     assert [each.path.stem for each in stale(results)] == ["linlap-em"]
 
 
