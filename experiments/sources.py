@@ -126,6 +126,8 @@ class _Module:
             self.imports += [(stem, alias.name) for alias in node.names]
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             self.words.add(node.value)
+        elif isinstance(node, ast.JoinedStr):  # Python 3.12 begins to add empty texts
+            node.values = [each for each in node.values if not (isinstance(each, ast.Constant) and each.value == "")]
         entries = ((name, self._plain(value)) for name, value in ast.iter_fields(node) if value not in (None, []))
         return (type(node).__name__, *entries)
 
