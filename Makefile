@@ -10,7 +10,7 @@ export OMP_NUM_THREADS ?= 1
 PYTEST := $(BIN)/python -m pytest -n 2 -q --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check check-slow bench docs clean
+.PHONY: help demo test check check-slow bench records docs clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 13
@@ -37,6 +37,9 @@ check-slow: $(VENV)/.dev ## what takes longer still; run it before a release
 
 bench: $(VENV)/.bench ## ratios beside the public peers
 	@$(BIN)/python -m benchmarks
+
+records: $(VENV)/.dev ## measure stale records of experiments again, headlines first; HOURS=8 is a limit
+	@$(BIN)/python -m experiments --records $(if $(HOURS),--hours $(HOURS))
 
 docs: $(VENV)/.docs ## build the documentation into site/; runs every page of the gallery, a few minutes
 	@NO_MKDOCS_2_WARNING=1 PYTHONWARNINGS=ignore:IProgress $(BIN)/mkdocs build --strict --quiet

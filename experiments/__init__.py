@@ -19,6 +19,8 @@ Before the run, state its claims in the folder's ``stated.py``: direction, unit 
 
 Then add the module to the import line of the folder's ``__init__.py``, and its tiny settings to ``TINY`` in
 ``tests/experiments/test_reproductions.py``.
+
+``--stale`` lists the records that other code made, and ``--records`` runs them again (``sources.py``, ``stale.py``).
 """
 
 from experiments.experiment import REGISTRY, Experiment, experiment

@@ -2,13 +2,15 @@
 
 The result is a record (experiments/results/ID.json) with the document's numbers beside ours and a verdict on each of
 its claims, and the figure beside it as PNG. The same command after an interruption goes on with the cells that are
-done, in the folder ID.cells beside the record until this is written.
+done, in the folder ID.cells beside the record until this is written. --records does so for all records that are stale.
 """
 
 import shutil
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,8 @@ from rich.table import Table
 from experiments import ALIASES, REGISTRY, Record, read_record
 from experiments.documents import artefact, judge
 from experiments.pages import pages
+from experiments.runner import OutOfTime
+from experiments.stale import Stale, stale
 from experiments.statements import rejudged
 from osculate.cli.app import run_alone
 from osculate.cli.command import Command
@@ -61,6 +65,10 @@ class RecordOptions:
         results: Folder of records; writes RESULTS.md beside it, and a page for each document and record in it.
         judge: Judge the records of that folder (experiments/results by default) anew by the rule of verdicts, without
             measuring.
+        stale: List the records of that folder that other code, settings, data or another minor version of torch made,
+            with their hours; those with headlines first.
+        records: Measure the stale ones again in this order, then judge. The same command goes on after an interruption.
+        hours: Limit of the time for --records, which then ends between two cells.
     """
 
     json: Path | None = None
@@ -68,11 +76,19 @@ class RecordOptions:
     list: bool = False
     results: Path | None = None
     judge: bool = False
+    stale: bool = False
+    records: bool = False
+    hours: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.hours is not None and not self.hours > 0:
+            raise ValueError(f"hours is {self.hours:g}: give a positive number.")
 
 
 def run(options: RunOptions, records: RecordOptions) -> None:
     """List the experiments, run one, or sum up their records."""
-    if not (records.list or records.results or records.judge or options.experiment):
+    folder, summed = records.results or FOLDER, records.results or records.judge or records.stale or records.records
+    if not (records.list or summed or options.experiment):
         raise ValueError(
             f"say which experiment: python -m experiments ID, with one of {', '.join(REGISTRY)}; or --list."
         )
@@ -80,32 +96,94 @@ def run(options: RunOptions, records: RecordOptions) -> None:
         _print_list()
     if options.experiment:
         _measure(options, records, options.experiment)
-    if records.results and not records.results.is_dir():
-        raise FileNotFoundError(f"there is no folder {str(records.results)!r} with records.")
+    if records.results and not folder.is_dir():
+        raise FileNotFoundError(f"there is no folder {str(folder)!r} with records.")
+    if records.stale or records.records:
+        found = stale(folder)
+        _print_stale(found, records.hours)
+        if records.records and found:
+            _renew(found, folder, options.progress, records.hours)
     if records.judge:
-        for name in judge(records.results or FOLDER):
-            print(f"Judged {name}")
-    if records.results:
-        for path, text in pages(records.results).items():
-            write_text(path, text)
-        print(f"Saved {records.results.parent / 'RESULTS.md'} and the pages in {records.results}")
+        _judge(folder)
+    if records.results and not (records.stale or records.records):
+        _sum_up(folder)
+
+
+def _judge(folder: Path) -> None:
+    for name in judge(folder):
+        print(f"Judged {name}")
+
+
+def _sum_up(folder: Path) -> None:
+    for path, text in pages(folder).items():
+        write_text(path, text)
+    print(f"Saved {folder.parent / 'RESULTS.md'} and the pages in {folder}")
+
+
+def _renew(found: Sequence[Stale], folder: Path, progress: bool, hours: float | None) -> None:
+    """Measure stale records again, in order, until the time is over."""
+    until, failed = inf if hours is None else time.monotonic() + 3600 * hours, []
+    try:
+        for each in found:
+            try:
+                _save(each.again(progress, until), each.path, each.cells)
+            except OutOfTime:
+                print(f"The time is over; the same command goes on with {each.path.stem}.")
+                break
+            except (OSError, ValueError, RuntimeError, ImportError) as error:
+                # such as data or libraries that the others do not need
+                print(f"{each.path.stem} was not measured again: {error}")
+                failed.append(each.path.stem)
+    finally:
+        _judge(folder)
+        _sum_up(folder)
+    if failed:
+        raise ValueError(f"the errors above kept {', '.join(failed)} from being measured again.")
+
+
+def _print_stale(found: Sequence[Stale], limit: float | None) -> None:
+    """Print the stale records with their hours, and what a limit allows."""
+    table = Table("record", "hours", "in all", "why", box=box.SIMPLE_HEAD)
+    total = 0.0
+    for headline, title in ((True, "headlines"), (False, "others")):
+        part = [each for each in found if each.headline == headline]
+        hours = sum(each.hours for each in part)
+        table.add_row(f"[bold]{title}: {len(part)} stale[/bold]", f"[bold]{hours:.2f}[/bold]", "", "")
+        for each in part:
+            total += each.hours
+            begun = "begun; " if each.cells.is_dir() else ""
+            over = " (beyond the limit)" if limit is not None and total > limit else ""
+            table.add_row(
+                f"  {each.path.stem}", f"{each.hours:.2f}", f"{total:.2f}{over}", begun + "; ".join(each.reasons)
+            )
+        table.add_section()
+    console().print(table)
 
 
 def _measure(options: RunOptions, records: RecordOptions, name: str) -> None:
-    from osculate import plots
-
     chosen = lookup("experiment", ALIASES.get(name, name), REGISTRY)
     path = records.json or FOLDER / f"{chosen.id}.json"
     if records.draw:
-        record = read_record(path)
+        _show(read_record(path), path)
     else:
         cells = path.with_suffix(".cells")
-        record = chosen.run(options.scale, options.seeds, options.settings, options.progress, cells)
-        known = artefact(path.stem)
-        record = rejudged(record, known.statements, {}) if known else record
-        record.write(path)
-        shutil.rmtree(cells, ignore_errors=True)
-    figure = plots.save(chosen.draw(record), path.with_suffix(".png"))
+        _save(chosen.run(options.scale, options.seeds, options.settings, options.progress, cells), path, cells)
+
+
+def _save(record: Record, path: Path, cells: Path) -> None:
+    """Write a record with the verdicts of the rule, and remove its cells."""
+    known = artefact(path.stem)
+    record = rejudged(record, known.statements, {}) if known else record
+    record.write(path)
+    shutil.rmtree(cells, ignore_errors=True)
+    _show(record, path)
+
+
+def _show(record: Record, path: Path) -> None:
+    """Draw the figure of a record, and print its table and claims."""
+    from osculate import plots
+
+    figure = plots.save(REGISTRY[record.id].draw(record), path.with_suffix(".png"))
     _print(record)
     print(f"Saved {path} and {figure}")
 

@@ -4,12 +4,15 @@ import hashlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
+from math import inf
 from pathlib import Path
 from typing import Any
 
-import osculate
-from experiments.record import Findings, Record, Setup
+import torch
+
+from experiments.record import Findings, Origin, Record, Setup
 from experiments.runner import Runner
+from experiments.sources import minor, origin
 from osculate.files import versions
 from osculate.registry import choose, lookup
 
@@ -50,6 +53,7 @@ class Experiment:
         changes: Mapping[str, Any] | None = None,
         progress: bool = True,
         cells: Path | None = None,
+        until: float = inf,
     ) -> Record:
         """Measure at a scale, and return the record.
 
@@ -59,39 +63,49 @@ class Experiment:
             changes: Settings that differ from the preset, by name.
             progress: Show progress bars.
             cells: Folder of the cells of an interrupted run, unless the settings name one.
+            until: Time of :func:`time.monotonic` at which the run ends, between cells.
 
         Raises:
             ValueError: Unknown scale or setting, or no seed.
+            OutOfTime: There is no time for the next cell; the same call goes on with it.
         """
         settings = changed(lookup("scale", scale, self.presets), changes or {})
         if seeds < 1:
             raise ValueError(f"seeds is {seeds}: at least one repetition is needed.")
-        started, version = time.perf_counter(), self._version(settings)
+        started, made = time.perf_counter(), self.origin(settings)
+        version = self._version(settings, made)
         folder = getattr(settings, "cells", "") or ("" if cells is None else str(cells / version))
-        runner = Runner(folder, progress, version)
+        runner = Runner(folder, progress, version, until)
         if hasattr(settings, "cells"):
             settings = replace(settings, cells=folder)
         findings = self.measure(settings, range(seeds), runner)
         # the time of cached cells is that of the runs that measured them
         seconds = runner.seconds or time.perf_counter() - started
-        recorded = [field.name for field in fields(settings) if field.metadata.get("recorded", True)]
+        recorded = self.recorded(settings)
         differing = [f"{name} = {getattr(settings, name)}" for name in changes or {} if name in recorded]
         setup = Setup(
             ", ".join([scale, *differing]),
-            {name: value for name, value in asdict(settings).items() if name in recorded},
+            recorded,
             tuple(range(seeds)),
             round(seconds, 1),
             versions(("osculate", *self.peers)),
+            made,
         )
         return Record(self.id, self.title, self.document, setup, findings)
 
-    def _version(self, settings: Any) -> str:
-        """A digest of name, settings and code, since the cells of other ones must not be taken for these."""
-        total = hashlib.sha256(f"{self.id} {settings!r}".encode())
-        for module in (osculate.__file__, __file__):
-            for path in sorted(Path(module).parent.rglob("*.py")):
-                total.update(path.read_bytes())
-        return total.hexdigest()[:12]
+    def recorded(self, settings: Any) -> dict[str, Any]:
+        """Return the settings that have an effect on the results."""
+        names = [field.name for field in fields(settings) if field.metadata.get("recorded", True)]
+        return {name: value for name, value in asdict(settings).items() if name in names}
+
+    def origin(self, settings: Any) -> Origin:
+        """Return the code and data that a measurement would be made with now."""
+        return origin(self.measure.__module__, self.recorded(settings))
+
+    def _version(self, settings: Any, made: Origin) -> str:
+        """A digest of all that cells depend on, since those of other settings or code must not be taken for these."""
+        parts = (self.id, settings, sorted(made.code.items()), sorted(made.data.items()), minor(torch.__version__))
+        return hashlib.sha256(repr(parts).encode()).hexdigest()[:12]
 
 
 #: All experiments by id.

@@ -238,6 +238,24 @@ class Findings:
 
 
 @dataclass(frozen=True)
+class Origin:
+    """Code and data that a measurement was made with.
+
+    Args:
+        commit: Commit of the code, with "-dirty" if files of code differed from it. In records from before digests were
+            kept (``code`` is empty) the commit that brought their numbers; what code had made them is not known.
+        date: Day on which the measurement began.
+        code: Digests of the parts of the imported code.
+        data: Bytes of the files of each data set that code or settings name.
+    """
+
+    commit: str = ""
+    date: str = ""
+    code: Mapping[str, str] = field(default_factory=dict)
+    data: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Setup:
     """Settings and circumstances of a measurement.
 
@@ -247,6 +265,7 @@ class Setup:
         seeds: Seeds of the repetitions.
         seconds: Total wall-clock time.
         versions: Versions of the software.
+        origin: Code and data.
     """
 
     scale: str
@@ -254,6 +273,7 @@ class Setup:
     seeds: tuple[int, ...]
     seconds: float
     versions: Mapping[str, str]
+    origin: Origin = field(default_factory=Origin)
 
 
 @dataclass(frozen=True)
@@ -305,11 +325,12 @@ def read_record(path: Path) -> Record:
         found, setup = content["findings"], content["setup"]
         numbers = (Number(n["row"], n["column"], tuple(n["values"]), n["printed"]) for n in found["numbers"])
         claims = (Claim(c["text"], c["verdict"], c["evidence"], c.get("tested", "")) for c in found["claims"])
+        known = (setup["scale"], setup["settings"], tuple(setup["seeds"]), setup["seconds"], setup["versions"])
         return Record(
             content["id"],
             content["title"],
             content["document"],
-            Setup(setup["scale"], setup["settings"], tuple(setup["seeds"]), setup["seconds"], setup["versions"]),
+            Setup(*known, Origin(**setup.get("origin", {}))),
             Findings(tuple(numbers), tuple(claims), found["data"]),
         )
     except (KeyError, TypeError) as error:

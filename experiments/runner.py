@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -41,6 +42,10 @@ class Resumable:
     cells: str = field(default="", kw_only=True, metadata={"recorded": False})
 
 
+class OutOfTime(Exception):
+    """The next cell is not begun, because it would not end in time."""
+
+
 class Runner:
     """Measure the cells of an experiment over seeds, or read them from a cache.
 
@@ -52,10 +57,13 @@ class Runner:
         cells: Folder of the cache; empty to cache nothing.
         progress: Show progress bars.
         version: A digest of all that cells of :meth:`each` depend on beside their job.
+        until: Time of :func:`time.monotonic` after which no cell should end: one that is as long as the longest so far
+            and would end later raises :class:`OutOfTime`.
     """
 
-    def __init__(self, cells: str = "", progress: bool = False, version: str = "") -> None:
+    def __init__(self, cells: str = "", progress: bool = False, version: str = "", until: float = inf) -> None:
         self._folder, self.progress, self._version, self.seconds = cells, progress, version, 0.0
+        self._until, self._longest = until, 0.0
 
     def track(self, items: Iterable[Any], title: str) -> Iterator[Any]:
         """Yield the items below a progress bar."""
@@ -113,7 +121,7 @@ class Runner:
         path = self._path(kind, job, about)
         values = read_cell(path) if self._folder else None
         if values is None:
-            found, seconds = timed(measure)
+            found, seconds = self._timed(measure)
             values = {**found, TOOK: round(seconds, 2)}
             if self._folder:
                 text = json.dumps(_packed(values))
@@ -142,12 +150,22 @@ class Runner:
         path = self._path(kind, job, about).with_suffix(".safetensors")
         values = _filled(network, path) if self._folder else None
         if values is None:
-            found, seconds = timed(train)
+            found, seconds = self._timed(train)
             values = {**(found or {}), TOOK: round(seconds, 2)}
             if self._folder:
                 write_tensors(path, network_tensors(network), HEADER, values)
         self.seconds += values.pop(TOOK, 0.0)
         return values
+
+    def _timed(self, work: Callable[[], Any]) -> tuple[Any, float]:
+        """The result of a cell and its seconds, which include those of the cells in it."""
+        if time.monotonic() + self._longest > self._until:
+            raise OutOfTime
+        before = self.seconds
+        found, seconds = timed(work)
+        seconds = max(seconds, self.seconds - before)  # cells in it may be of earlier runs
+        self.seconds, self._longest = before, max(self._longest, seconds)
+        return found, seconds
 
     def folder(self, kind: str, job: Sequence[Any], about: Sequence[Any]) -> Path | None:
         """Return a folder for checkpoints of a cell's training; None without a cache."""

@@ -1,0 +1,123 @@
+"""Records that other code, settings or data made than those of today, in the order in which they are run again."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
+from pathlib import Path
+from re import findall
+from typing import Any
+
+import torch
+
+from experiments.documents import DOCUMENTS
+from experiments.experiment import REGISTRY, changed
+from experiments.record import Record, records_in
+from experiments.sources import minor
+
+#: Number of parts that a reason names.
+FEW = 5
+
+
+@dataclass(frozen=True)
+class Stale:
+    """A record that is to be measured again.
+
+    Args:
+        path: Path of the record.
+        record: The record.
+        headline: A headline claim is decided by it.
+        reasons: Differences between today and the day on which it was made.
+    """
+
+    path: Path
+    record: Record
+    headline: bool
+    reasons: tuple[str, ...]
+
+    @property
+    def hours(self) -> float:
+        """Hours that it took on the machine that made it."""
+        return self.record.setup.seconds / 3600
+
+    @property
+    def cells(self) -> Path:
+        """Folder of the cells of an interrupted run."""
+        return self.path.with_suffix(".cells")
+
+    def again(self, progress: bool = True, until: float = inf) -> Record:
+        """Measure it again: the same scale, changes and seeds.
+
+        Args:
+            progress: Show progress bars.
+            until: Time of :func:`time.monotonic` at which the run ends, between cells.
+
+        Raises:
+            OutOfTime: There is no time for the next cell.
+        """
+        scale, changes = asked(self.record)
+        seeds = len(self.record.setup.seeds)
+        return REGISTRY[self.record.id].run(scale, seeds, changes, progress, self.cells, until)
+
+
+def stale(folder: Path) -> list[Stale]:
+    """Return the stale records of a folder: those with headlines first, and cheap ones before dear ones.
+
+    Args:
+        folder: Folder of records.
+    """
+    headlines = {each.id for each, claim in (pair for d in DOCUMENTS for pair in d.statements()) if claim.headline}
+    found = (
+        Stale(path, record, path.stem in headlines, tuple(reasons(record)))
+        for path, record in records_in(folder).items()
+        if record.id in REGISTRY
+    )
+    return sorted((each for each in found if each.reasons), key=lambda each: (not each.headline, each.hours))
+
+
+def reasons(record: Record) -> Iterator[str]:
+    """Yield what is another than when a record was made.
+
+    Args:
+        record: A record of an experiment that exists.
+    """
+    setup, chosen = record.setup, REGISTRY[record.id]
+    scale, changes = asked(record)
+    if scale not in chosen.presets:
+        yield f"there is no scale {scale!r} any more"
+        return
+    settings = changed(chosen.presets[scale], changes)
+    now = chosen.origin(settings)
+    present = json.loads(json.dumps(chosen.recorded(settings), default=str))  # as a record has them
+    if names := _differing(setup.settings, present):
+        yield f"settings: {_few(names)}"
+    if setup.origin.code:
+        if names := _differing(setup.origin.code, now.code):
+            yield f"code: {_few(names)}"
+    else:
+        yield f"code: no digests were kept; its numbers came with {setup.origin.commit or 'an unknown commit'}"
+    # what is not on this machine is not known to be another
+    both = setup.origin.data.keys() & now.data.keys()
+    if names := [name for name in sorted(both) if setup.origin.data[name] != now.data[name]]:
+        yield f"data: {_few(names)}"
+    before, after = (minor(version) for version in (setup.versions.get("torch", "unknown"), torch.__version__))
+    if before != after:
+        yield f"torch: {before}, now {after}"
+
+
+def asked(record: Record) -> tuple[str, dict[str, Any]]:
+    """Return the scale that a record was asked for, and the settings that were changed.
+
+    Args:
+        record: The record.
+    """
+    text = record.setup.scale
+    return text.split(", ")[0], {name: record.setup.settings[name] for name in findall(r", (\w+) = ", text)}
+
+
+def _differing(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    return [name for name in sorted(before.keys() | after.keys()) if before.get(name) != after.get(name)]
+
+
+def _few(names: Sequence[str]) -> str:
+    return ", ".join(names[:FEW]) + (f" and {len(names) - FEW} more" if len(names) > FEW else "")
