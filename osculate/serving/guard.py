@@ -79,12 +79,13 @@ class Guard:
                     500, "the request failed in the server, whose log has the kind of the error: try another input."
                 ) from None
         except Refused as refused:
-            if answer.status:  # the answer was on its way: closing the connection shows that it is not whole
-                answer.status = refused.status
-                raise
-            await self._drain(scope, receive)
-            with anyio.move_on_after(PATIENCE):
-                await answer.refuse(refused)
+            if not answer.status:
+                await self._drain(scope, receive)
+                with anyio.move_on_after(PATIENCE):
+                    await answer.refuse(refused)
+                    return
+            answer.status = refused.status
+            raise  # the answer was on its way, or is not read: an aborted connection shows that it is not whole
         finally:
             known = scope["path"] in self._routes
             LOG.info(
