@@ -3,7 +3,7 @@
 import math
 from base64 import b64encode
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -13,11 +13,10 @@ import torch
 from torch import Tensor
 
 from osculate.autoencoders import Autoencoder, Reconstruction, Representation
-from osculate.cli.checkpoint import Card
 from osculate.cli.predict import PosteriorOptions
 from osculate.cli.reconstruct import ARRAYS
-from osculate.cli.served import Served, require_own_files
-from osculate.data import Dataset, out_of_distribution
+from osculate.cli.served import Served, data_of, held_out, require_own_files
+from osculate.data import Dataset, OwnData, out_of_distribution
 from osculate.data.files import read_all_npz
 from osculate.data.shifted import PARTNERS
 from osculate.posteriors import Point, Sampled
@@ -77,23 +76,28 @@ class ClassifierView(RunView):
     Args:
         served: The posterior.
         dataset: The data of the training.
+        outside: Inputs out of distribution by name.
+        notes: Sentences above all.
     """
 
     served: Served
     dataset: Dataset
+    outside: Mapping[str, Tensor]
+    notes: tuple[str, ...] = ()
 
     def content(self, progress: bool = False) -> Mapping[str, Any]:
         """Probabilities of network and posterior, the most uncertain inputs, and entropies."""
         (x, y), served = (part[:INPUTS] for part in self.dataset.test), self.served
         network = Served(Point(served.q.model.eval(), served.card.likelihood), served.card, PosteriorOptions(Path()))
-        each = {"network": network.probabilities(x, progress), "posterior": served.probabilities(x, progress)}
+        models = {"network": network} | ({"posterior": served} if served.varies else {})
+        each = {name: model.probabilities(x, progress) for name, model in models.items()}
         entropies = {name: _entropy(probs) for name, probs in each.items()}
-        first = entropies["posterior"].argsort(descending=True)[:UNCERTAIN].tolist()
+        first = entropies[list(models)[-1]].argsort(descending=True)[:UNCERTAIN].tolist()
         ends = float(x.min()), float(x.max())
-        others = out_of_distribution(self.dataset) if self.dataset.name in PARTNERS else {}
         return {
             "kind": "classifier",
             "title": self.dataset.name,
+            "notes": self.notes,
             "classes": list(served.classes),
             "inputs": len(x),
             "scores": {
@@ -114,10 +118,9 @@ class ClassifierView(RunView):
             "inside": {name: plain(values) for name, values in entropies.items()},
             "outside": {
                 title: {
-                    "network": plain(_entropy(network.probabilities(z[:INPUTS], progress))),
-                    "posterior": plain(_entropy(served.probabilities(z[:INPUTS], progress))),
+                    name: plain(_entropy(model.probabilities(z[:INPUTS], progress))) for name, model in models.items()
                 }
-                for title, z in others.items()
+                for title, z in self.outside.items()
             },
         }
 
@@ -137,6 +140,7 @@ class RegressionView(RunView):
 
     served: Served
     dataset: Dataset
+    notes: tuple[str, ...] = ()
 
     @property
     def actions(self) -> Mapping[str, Action]:
@@ -152,6 +156,8 @@ class RegressionView(RunView):
         return {
             "kind": "regression",
             "title": self.dataset.name,
+            "notes": self.notes,
+            "outputs": self.served.outputs,
             "inputs": math.prod(self.served.input_shape) if self.actions else 0,
             "x": plain(x if inputs is None else inputs.undo(x)) if self.actions else [],
             "target": plain(y if targets is None else targets.undo(y)),
@@ -193,10 +199,12 @@ class CodesView(RunView):
     Args:
         representation: Codes and images of networks drawn from the posterior.
         dataset: The data of the training, with its labels.
+        notes: Sentences above all.
     """
 
     representation: Representation
     dataset: Dataset
+    notes: tuple[str, ...] = ()
 
     @property
     def actions(self) -> Mapping[str, Action]:
@@ -227,6 +235,7 @@ class CodesView(RunView):
         return {
             "kind": "autoencoder",
             "title": self.dataset.name,
+            "notes": self.notes,
             "codes": plain(mean),
             "deviations": plain(deviation),
             "labels": y.tolist() if classes is not None else None,
@@ -352,8 +361,12 @@ class ReconstructionView(RunView):
         }
 
 
-def view_of(options: PosteriorOptions) -> RunView:
+def view_of(options: PosteriorOptions, data: str | None = None) -> RunView:
     """The view of a run folder.
+
+    Args:
+        options: The run.
+        data: Path of the user's own data as the user has named it, or None.
 
     Raises:
         FileNotFoundError: it holds no run, or the data of the run are not found.
@@ -365,23 +378,18 @@ def view_of(options: PosteriorOptions) -> RunView:
     require_own_files(options)
     torch.set_num_threads(1)
     q, card = options.open("cpu")
-    dataset = _data(card)
+    dataset = data_of(card, options.folder, data)
+    name, part = held_out(dataset, "test")
+    dataset, notes = replace(dataset, test=part), list[str]()
+    if name != "test":
+        notes.append("These data have no test part: test inputs are those of the validation part.")
+    if isinstance(q, Point):
+        notes.append("This run has no posterior: run osculate fit.")
     if isinstance(q.model, Autoencoder):
-        return CodesView(Representation(q), dataset)
-    served = Served(q, card, options)
-    return ClassifierView(served, card.of(dataset)) if served.of_classes else RegressionView(served, card.of(dataset))
-
-
-def _data(card: Card) -> Dataset:
-    """The data of the training.
-
-    Raises:
-        ValueError: they have another shape.
-    """
-    dataset = card.data_options().load(card.schema)
-    if tuple(dataset.input_shape) != card.input_shape:
-        raise ValueError(
-            f"the data have inputs of shape {tuple(dataset.input_shape)}, the network takes {card.input_shape}: the "
-            "file of the data was replaced."
-        )
-    return dataset
+        return CodesView(Representation(q), dataset, tuple(notes))
+    served, dataset = Served(q, card, options), card.of(dataset)
+    if not served.of_classes:
+        return RegressionView(served, dataset, tuple(notes))
+    named = not isinstance(dataset, OwnData) and dataset.name in PARTNERS
+    outside = out_of_distribution(dataset, folder=card.data_options().data_folder) if named else {}
+    return ClassifierView(served, dataset, outside, tuple(notes))

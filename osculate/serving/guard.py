@@ -137,6 +137,8 @@ class Guard:
 
     async def _body(self, scope: Scope, receive: Receive) -> bytes:
         """The whole body, in time and not too large."""
+        if any(name == b"content-encoding" and value.lower() != b"identity" for name, value in scope["headers"]):
+            raise Refused(415, "the header Content-Encoding says that the body is compressed: send it as it is.")
         most = self._limits.size
         large = Refused(413, f"the body has more than {most:,} bytes: send fewer rows at once.")
         declared = [value for name, value in scope["headers"] if name == b"content-length"]
