@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from osculate.autoencoders import Autoencoder, Reconstruction, Representation
+from osculate.cli.explored_columns import Columns
 from osculate.cli.predict import PosteriorOptions
 from osculate.cli.reconstruct import ARRAYS
 from osculate.cli.served import Served, data_of, held_out, require_own_files
@@ -30,8 +31,8 @@ INPUTS = 2_000
 UNCERTAIN = 48
 #: Numbers of a vector that are shown.
 SHOWN = 12
-#: Draws of the function and rows for partial dependence, and values of the input.
-DRAWS, ROWS, VALUES = 64, 40, 33
+#: Draws of the function and rows for partial dependence.
+DRAWS, ROWS = 64, 40
 #: Networks drawn for images of codes, points of the plane and decoded examples along its sides.
 NETWORKS, POINTS, EXAMPLES = 10, 24, 9
 #: Codes of test inputs in the plane.
@@ -93,12 +94,13 @@ class ClassifierView(RunView):
         each = {name: model.probabilities(x, progress) for name, model in models.items()}
         entropies = {name: _entropy(probs) for name, probs in each.items()}
         first = entropies[list(models)[-1]].argsort(descending=True)[:UNCERTAIN].tolist()
-        ends = float(x.min()), float(x.max())
+        ends, columns, scaling = (float(x.min()), float(x.max())), Columns.of(served.card), served.card.scaling("input")
         return {
             "kind": "classifier",
             "title": self.dataset.name,
             "notes": self.notes,
             "classes": list(served.classes),
+            "columns": columns.facts(),
             "inputs": len(x),
             "scores": {
                 name: {"confidence": plain(probs.amax(1)), "right": (probs.argmax(1) == y).int().tolist()}
@@ -111,7 +113,8 @@ class ClassifierView(RunView):
                     "entropy": {name: plain(values[index]) for name, values in entropies.items()},
                     "probabilities": {name: plain(probs[index]) for name, probs in each.items()},
                     "picture": picture(x[index], *ends),
-                    "values": plain(x[index].flatten()[:SHOWN]),
+                    "row": columns.rows(x[index, None])[0] if columns.each else [],
+                    "values": plain((x[index] if scaling is None else scaling.undo(x[index])).flatten()[:SHOWN]),
                 }
                 for index in first
             ],
@@ -145,51 +148,51 @@ class RegressionView(RunView):
     @property
     def actions(self) -> Mapping[str, Action]:
         """Partial dependence, of inputs that are vectors."""
-        return {"dependence": self.dependence} if len(self.served.input_shape) == 1 else {}
+        return {"dependence": self.dependence} if self._columns.each else {}
+
+    @cached_property
+    def _columns(self) -> Columns:
+        return Columns.of(self.served.card)
 
     def content(self, progress: bool = False) -> Mapping[str, Any]:
         """Predictions and targets in original units."""
         x, y = (part[:INPUTS] for part in self.dataset.test)
-        card = self.served.card
-        inputs, targets = card.scaling("input"), card.scaling("target")
+        targets = self.served.card.scaling("target")
         found = self.served.moments(x, progress)
         return {
             "kind": "regression",
             "title": self.dataset.name,
             "notes": self.notes,
             "outputs": self.served.outputs,
-            "inputs": math.prod(self.served.input_shape) if self.actions else 0,
-            "x": plain(x if inputs is None else inputs.undo(x)) if self.actions else [],
+            "columns": self._columns.facts(),
+            "x": self._columns.rows(x) if self.actions else [],
             "target": plain(y if targets is None else targets.undo(y)),
             **{name: plain(values) for name, values in found.items()},
         }
 
     def dependence(self, asked: Mapping[str, Any], ask: Callable[[], None]) -> Mapping[str, Any]:
-        r"""The mean of the function over some test inputs of which one number is varied, 1/N Σ f(x_n with x_nj = v).
+        r"""The mean of the function over some test inputs of which one column is varied, 1/N Σ f(x_n with x_nj = v).
 
         Its band is the standard deviation over functions drawn from the posterior, each of which is averaged over the
         same inputs.
         """
-        card, x = self.served.card, self.dataset.test[0]
-        place = number(asked, "input", x.shape[1])
-        low, high = x[:, place].quantile(torch.tensor([0.01, 0.99])).tolist()
-        values = torch.linspace(low, high, VALUES)
+        columns, x = self._columns, self.dataset.test[0]
+        index = number(asked, "input", len(columns.each))
+        values, entries = columns.tried(x, index)
         rows = x[torch.linspace(0, len(x) - 1, min(ROWS, len(x))).long()]
-        varied = rows.repeat(VALUES, 1)
-        varied[:, place] = values.repeat_interleave(len(rows))
+        varied = rows.repeat(len(entries), 1)
+        varied[:, columns.places[index]] = entries.repeat_interleave(len(rows), 0)
         ask()
         if isinstance(self.served.q, Point):
             f = self.served.predictive(varied, noise=False).mean[None]
         else:
             f = sample_functions(self.served.q, varied, DRAWS, generator=torch.Generator().manual_seed(0))
-        each = f.detach().unflatten(1, (VALUES, len(rows))).mean(2)
+        each = f.detach().unflatten(1, (len(entries), len(rows))).mean(2)
         mean, spread = each.mean(0), each.std(0, correction=0)
-        inputs, targets = card.scaling("input"), card.scaling("target")
+        targets = self.served.card.scaling("target")
         if targets is not None:
             mean, spread = targets.undo(mean), spread * targets.scale
-        if inputs is not None:
-            values = values * inputs.scale[place] + inputs.mean[place]
-        return {"values": plain(values), "mean": plain(mean), "deviation": plain(spread)}
+        return {"values": values, "mean": plain(mean), "deviation": plain(spread)}
 
 
 @dataclass(frozen=True, eq=False)

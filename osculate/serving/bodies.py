@@ -45,10 +45,10 @@ def read_table(kind: str, body: bytes, columns: Mapping[str, bool], most: int) -
             value = row[column]
             right = type(value) in (int, float) if numeric else type(value) in (str, int, float, bool)
             if not (right or value is None) or (isinstance(value, int | float) and not _is_finite(value)):
-                kinds = "a number" if numeric else "a word or a number"
+                kinds = "numbers" if numeric else "words or numbers"
                 raise Refused(
                     422,
-                    f"the column {column!r} must hold {kinds}, finite in single precision, or null where it is missing.",
+                    f"the column {column!r} must hold {kinds}, finite in single precision, or null for missing ones.",
                 )
     return {column: [row[column] for row in rows] for column in columns}
 

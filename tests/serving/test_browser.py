@@ -11,6 +11,7 @@ import pytest
 
 pytest.importorskip("fastapi")
 
+from osculate.cli.checkpoint import MODEL
 from osculate.serving.explorer import PAGES
 from osculate.serving.settings import TOKEN
 from tests.serving.processes import started
@@ -37,8 +38,8 @@ def browser() -> Iterator[Any]:
 @contextmanager
 def opened(browser: Any, folder: Path, quiet: bool = True, **options: Any) -> Iterator[Any]:
     """The page of a run, which must not ask for anything elsewhere, and in the end must not have complained."""
-    environment = options.pop("environment", {})
-    with started("explore", folder, **environment) as server:
+    environment, words = options.pop("environment", {}), options.pop("words", ())
+    with started("explore", folder, *words, **environment) as server:
         context = browser.new_context(**options)
         page, said = context.new_page(), []
         page.on("console", lambda message: said.append(message.text))
@@ -58,6 +59,15 @@ def slide(page: Any, name: str, key: str = "ArrowRight", times: int = 1) -> str:
     for _ in range(times):
         page.keyboard.press(key)
     return slider.get_attribute("aria-valuetext")
+
+
+def assert_described(page: Any, *titles: str) -> None:
+    """Each chart has a sentence with its main numbers."""
+    for title in titles:
+        sentence = page.get_by_role("img", name=title).get_attribute("aria-label")
+        assert sentence.startswith(f"{title}: ")
+        assert any(letter.isdigit() for letter in sentence)
+        assert not any(word in sentence for word in ("NaN", "undefined", "Infinity"))
 
 
 def test_pages_name_only_each_other() -> None:
@@ -84,6 +94,31 @@ def test_a_classifier(browser: Any, classifier: Path) -> None:
         before = rates.inner_text()
         slide(page, "Threshold", "Home")
         assert rates.inner_text() == "100.0 %" != before
+        assert_described(page, "reliability", "histogram of entropies")
+
+
+@pytest.mark.slow
+def test_a_classifier_without_a_posterior(browser: Any, classifier: Path, tmp_path: Path) -> None:
+    (tmp_path / MODEL).write_bytes((classifier / MODEL).read_bytes())
+    with opened(browser, tmp_path, words=("--data", str(classifier / "data.npz"))) as page:
+        page.get_by_text("run osculate fit").wait_for()
+        assert page.get_by_role("img", name="reliability").locator("path.first").count() == 1
+        assert page.get_by_role("img", name="reliability").locator("path.second").count() == 0
+        assert page.get_by_role("combobox", name="Entropy of").count() == 0
+
+
+@pytest.mark.slow
+def test_a_table(browser: Any, table: Path) -> None:
+    with opened(browser, table) as page:
+        chart = page.get_by_role("img", name="partial dependence")
+        chart.get_by_text("size", exact=True).wait_for()
+        page.get_by_role("combobox", name="Of", exact=True).select_option("colour")
+        chart.get_by_text("colour", exact=True).wait_for()
+        assert chart.locator("circle").count() == 2
+        assert chart.get_by_text("blue", exact=True).is_visible()
+        page.get_by_role("combobox", name="Against").select_option("colour")
+        assert page.get_by_role("img", name="residuals").get_by_text("red", exact=True).is_visible()
+        assert_described(page, "partial dependence", "residuals", "coverage", "predictions with bands")
 
 
 @pytest.mark.slow
@@ -99,6 +134,7 @@ def test_a_regression(browser: Any, regressor: Path) -> None:
         page.get_by_role("combobox", name="Of", exact=True).select_option("input 2")
         chart.get_by_text("input 2", exact=True).wait_for()
         assert slide(page, "Width of the band", "ArrowRight", 5) == "2.5"
+        assert_described(page, "partial dependence", "residuals", "coverage", "predictions with bands")
 
 
 @pytest.mark.slow
@@ -143,6 +179,7 @@ def test_a_reconstruction(browser: Any, reconstruction: Path) -> None:
         page.get_by_label("Show").select_option("distance from the truth")
         slide(page, "Row", "End")
         assert words.inner_text().startswith("Row 12,")
+        assert_described(page, "row 12 with error bars")
 
 
 @pytest.mark.slow

@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import pytest
 
@@ -65,8 +64,7 @@ def test_a_client_that_does_not_read_is_dropped(
     with serving(app) as (server, port), client(port) as sock:
         sock.settimeout(1)
         with pytest.raises((TimeoutError, ConnectionError)):  # the server stops to read
-            while True:
-                sock.sendall(GET * 2000)
+            sock.sendall(GET * 200_000)
         assert gone(server, 5)
         with socket.create_connection(("127.0.0.1", port)) as other:
             other.sendall(GET.replace(b"/openapi.json", b"/health"))

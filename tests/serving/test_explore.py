@@ -180,3 +180,24 @@ def test_paths_that_are_not_there_name_no_page_that_is_not_there(classifier: Pat
     app, _ = page(classifier)
     assert "/docs" not in call(app, "GET", "/nothing").json()["error"]
     assert call(app, "HEAD", "/health").status == 200
+
+
+def test_columns_of_a_table_have_names_units_and_whole_categories(table: Path) -> None:
+    app, found = page(table)
+    kinds = {column["name"]: column["kind"] for column in found["columns"]}
+    assert kinds == {"size": "number", "colour": "category", "day": "date"}
+    assert found["outputs"] == ["price"]
+    sizes, colours, days = zip(*found["x"], strict=True)
+    assert set(sizes) == {None, *map(float, range(7))}
+    assert set(colours) <= {None, "red", "blue"}
+    assert all(day == round(day) for day in days)  # since 1970
+    values = call(app, "POST", "/api/dependence", {"input": 1}).json()
+    assert values["values"] == ["blue", "red"]
+    view = view_of(PosteriorOptions(table))
+    x = view.dataset.test[0]
+    rows = x[torch.linspace(0, len(x) - 1, min(40, len(x))).long()].clone()
+    place = list(view.served.card.schema.features).index("colour=blue")
+    rows[:, place : place + 3] = torch.tensor([0.0, 1.0, 0.0])  # red, and not missing
+    mean = view.dataset.target_scaling.undo(osc.predict(view.served.q, rows, noise=False).mean).mean()
+    assert abs(values["mean"][1][0] - float(mean)) < 4 * values["deviation"][1][0] / 8  # 64 draws
+    assert call(app, "POST", "/api/dependence", {"input": 3}).status == 422
