@@ -1,5 +1,6 @@
 """Inputs that are vectors as the user knows them: columns by name, numbers in their own units, categories as words."""
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -82,8 +83,9 @@ def _own(column: Column, part: Tensor) -> list[Any]:
             for place, known in zip(words.argmax(1).tolist(), words.any(1).tolist(), strict=True)
         ]
     mean, scale = column.scaling
+    digits = 5 - math.floor(math.log10(scale))  # single precision has no more
     absent = part[:, 1].bool().tolist() if column.missing else [False] * len(part)
     return [
-        None if gone else float(f"{value * scale + mean:.6g}")
+        None if gone else round(value * scale + mean, digits)
         for value, gone in zip(part[:, 0].tolist(), absent, strict=True)
     ]
