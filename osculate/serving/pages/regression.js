@@ -64,7 +64,7 @@ function coverage({ mean, deviation, target }) {
     chart.line([[0, 0], [1, 1]], "even");
     chart.line(Array.from({ length: 101 }, (_, at) => [at / 100, share(at / 100)]), "second");
     chart.dot(level, share(level), "mark", 5);
-    chart.says(`${[0.5, 0.9, 0.95, level].map((each) => `${percent(share(each))} of the targets at the level ${percent(each)}`).join(", ")}.`);
+    chart.says(`${[...new Set([0.5, 0.9, 0.95, level])].map((each) => `${percent(share(each))} of the targets at the level ${percent(each)}`).join(", ")}.`);
     place.replaceChildren(chart.svg);
     const z = quantile((1 + level) / 2);
     numbers.replaceChildren(table(["Interval", ""], [
