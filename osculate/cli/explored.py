@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from osculate.autoencoders import Autoencoder, Reconstruction, Representation
-from osculate.cli.explored_columns import Columns
+from osculate.cli.explored_columns import ShownColumns
 from osculate.cli.predict import PosteriorOptions
 from osculate.cli.reconstruct import ARRAYS
 from osculate.cli.served import Served, data_of, held_out, require_own_files
@@ -94,7 +94,11 @@ class ClassifierView(RunView):
         each = {name: model.probabilities(x, progress) for name, model in models.items()}
         entropies = {name: _entropy(probs) for name, probs in each.items()}
         first = entropies[list(models)[-1]].argsort(descending=True)[:UNCERTAIN].tolist()
-        ends, columns, scaling = (float(x.min()), float(x.max())), Columns.of(served.card), served.card.scaling("input")
+        ends, columns, scaling = (
+            (float(x.min()), float(x.max())),
+            ShownColumns.of(served.card),
+            served.card.scaling("input"),
+        )
         return {
             "kind": "classifier",
             "title": self.dataset.name,
@@ -151,8 +155,8 @@ class RegressionView(RunView):
         return {"dependence": self.dependence} if self._columns.each else {}
 
     @cached_property
-    def _columns(self) -> Columns:
-        return Columns.of(self.served.card)
+    def _columns(self) -> ShownColumns:
+        return ShownColumns.of(self.served.card)
 
     def content(self, progress: bool = False) -> Mapping[str, Any]:
         """Predictions and targets in original units."""

@@ -17,7 +17,7 @@ VALUES = 33
 
 
 @dataclass(frozen=True)
-class Columns:
+class ShownColumns:
     """The columns of a table, or the numbers of a vector.
 
     Args:
@@ -27,7 +27,7 @@ class Columns:
     each: tuple[Column, ...]
 
     @classmethod
-    def of(cls, card: Card) -> "Columns":
+    def of(cls, card: Card) -> "ShownColumns":
         """Those of a network; none if its inputs are no vectors."""
         inputs, scaling = card.schema.inputs, card.scaling("input")
         if isinstance(inputs, TableInputs):
@@ -82,10 +82,11 @@ def _own(column: Column, part: Tensor) -> list[Any]:
             column.categories[place] if known else None
             for place, known in zip(words.argmax(1).tolist(), words.any(1).tolist(), strict=True)
         ]
-    mean, scale = column.scaling
-    digits = 5 - math.floor(math.log10(scale))  # single precision has no more
+    values, (mean, scale) = part[:, 0].tolist(), column.scaling
+    if column.scaling == (0.0, 1.0):
+        own = [float(f"{value:.6g}") for value in values]
+    else:
+        digits = 5 - math.floor(math.log10(scale))  # single precision has no more
+        own = [round(value * scale + mean, digits) for value in values]
     absent = part[:, 1].bool().tolist() if column.missing else [False] * len(part)
-    return [
-        None if gone else round(value * scale + mean, digits)
-        for value, gone in zip(part[:, 0].tolist(), absent, strict=True)
-    ]
+    return [None if gone else value for value, gone in zip(own, absent, strict=True)]

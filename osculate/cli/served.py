@@ -4,6 +4,7 @@ import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -282,7 +283,7 @@ def data_of(card: Card, folder: Path, named: str | None = None) -> Dataset:
 def _lies_in(path: Path, folder: Path) -> bool:
     """True if a file or a folder, and all that it holds, lie in a folder; links count as what they lead to."""
     root = folder.resolve()
-    return all(each.resolve().is_relative_to(root) for each in (path, *path.rglob("*")))
+    return all(each.resolve().is_relative_to(root) for each in chain([path], path.rglob("*")))
 
 
 def held_out(dataset: Dataset, first: str) -> tuple[str, Part]:
