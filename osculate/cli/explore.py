@@ -8,23 +8,23 @@ Nothing is written.
 from functools import partial
 
 from osculate.cli.predict import PosteriorOptions
-from osculate.cli.serve import AddressOptions, require_server
+from osculate.cli.serve import AddressOptions, HeldOutOptions, require_server
 from osculate.serving.settings import Limits
 
-PARTS = (PosteriorOptions, AddressOptions)
+PARTS = (PosteriorOptions, HeldOutOptions, AddressOptions)
 SUBJECT = "posterior"
 #: It has no results to print as JSON.
 REPORTS = False
 
 
-def run(options: PosteriorOptions, address: AddressOptions) -> None:
+def run(options: PosteriorOptions, data: HeldOutOptions, address: AddressOptions) -> None:
     """Read the run, compute what the page shows at first, and serve it."""
     require_server()
     from osculate.cli.explored import view_of
     from osculate.serving.explorer import explorer
     from osculate.serving.server import serve
 
-    access, view = address.access, view_of(options)
+    access, view = address.access, view_of(options, data.data)
     content = view.content(address.progress)
 
     def ready(url: str) -> None:

@@ -3,7 +3,7 @@
 import math
 from base64 import b64encode
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 
 from osculate.autoencoders import Autoencoder, Reconstruction, Representation
-from osculate.cli.checkpoint import Card
+from osculate.cli.explored_columns import ShownColumns
 from osculate.cli.predict import PosteriorOptions
 from osculate.cli.reconstruct import ARRAYS
-from osculate.cli.served import Served, require_own_files
-from osculate.data import Dataset, out_of_distribution
+from osculate.cli.served import Served, data_of, held_out, require_own_files
+from osculate.data import Dataset, OwnData, out_of_distribution
 from osculate.data.files import read_all_npz
 from osculate.data.shifted import PARTNERS
 from osculate.posteriors import Point, Sampled
@@ -31,8 +31,8 @@ INPUTS = 2_000
 UNCERTAIN = 48
 #: Numbers of a vector that are shown.
 SHOWN = 12
-#: Draws of the function and rows for partial dependence, and values of the input.
-DRAWS, ROWS, VALUES = 64, 40, 33
+#: Draws of the function and rows for partial dependence.
+DRAWS, ROWS = 64, 40
 #: Networks drawn for images of codes, points of the plane and decoded examples along its sides.
 NETWORKS, POINTS, EXAMPLES = 10, 24, 9
 #: Codes of test inputs in the plane.
@@ -77,24 +77,34 @@ class ClassifierView(RunView):
     Args:
         served: The posterior.
         dataset: The data of the training.
+        outside: Inputs out of distribution by name.
+        notes: Sentences above all.
     """
 
     served: Served
     dataset: Dataset
+    outside: Mapping[str, Tensor]
+    notes: tuple[str, ...] = ()
 
     def content(self, progress: bool = False) -> Mapping[str, Any]:
         """Probabilities of network and posterior, the most uncertain inputs, and entropies."""
         (x, y), served = (part[:INPUTS] for part in self.dataset.test), self.served
         network = Served(Point(served.q.model.eval(), served.card.likelihood), served.card, PosteriorOptions(Path()))
-        each = {"network": network.probabilities(x, progress), "posterior": served.probabilities(x, progress)}
+        models = {"network": network} | ({"posterior": served} if served.varies else {})
+        each = {name: model.probabilities(x, progress) for name, model in models.items()}
         entropies = {name: _entropy(probs) for name, probs in each.items()}
-        first = entropies["posterior"].argsort(descending=True)[:UNCERTAIN].tolist()
-        ends = float(x.min()), float(x.max())
-        others = out_of_distribution(self.dataset) if self.dataset.name in PARTNERS else {}
+        first = entropies[list(models)[-1]].argsort(descending=True)[:UNCERTAIN].tolist()
+        ends, columns, scaling = (
+            (float(x.min()), float(x.max())),
+            ShownColumns.of(served.card),
+            served.card.scaling("input"),
+        )
         return {
             "kind": "classifier",
             "title": self.dataset.name,
+            "notes": self.notes,
             "classes": list(served.classes),
+            "columns": columns.facts(),
             "inputs": len(x),
             "scores": {
                 name: {"confidence": plain(probs.amax(1)), "right": (probs.argmax(1) == y).int().tolist()}
@@ -107,17 +117,17 @@ class ClassifierView(RunView):
                     "entropy": {name: plain(values[index]) for name, values in entropies.items()},
                     "probabilities": {name: plain(probs[index]) for name, probs in each.items()},
                     "picture": picture(x[index], *ends),
-                    "values": plain(x[index].flatten()[:SHOWN]),
+                    "row": columns.rows(x[index, None])[0] if columns.each else [],
+                    "values": plain((x[index] if scaling is None else scaling.undo(x[index])).flatten()[:SHOWN]),
                 }
                 for index in first
             ],
             "inside": {name: plain(values) for name, values in entropies.items()},
             "outside": {
                 title: {
-                    "network": plain(_entropy(network.probabilities(z[:INPUTS], progress))),
-                    "posterior": plain(_entropy(served.probabilities(z[:INPUTS], progress))),
+                    name: plain(_entropy(model.probabilities(z[:INPUTS], progress))) for name, model in models.items()
                 }
-                for title, z in others.items()
+                for title, z in self.outside.items()
             },
         }
 
@@ -137,53 +147,56 @@ class RegressionView(RunView):
 
     served: Served
     dataset: Dataset
+    notes: tuple[str, ...] = ()
 
     @property
     def actions(self) -> Mapping[str, Action]:
         """Partial dependence, of inputs that are vectors."""
-        return {"dependence": self.dependence} if len(self.served.input_shape) == 1 else {}
+        return {"dependence": self.dependence} if self._columns.each else {}
+
+    @cached_property
+    def _columns(self) -> ShownColumns:
+        return ShownColumns.of(self.served.card)
 
     def content(self, progress: bool = False) -> Mapping[str, Any]:
         """Predictions and targets in original units."""
         x, y = (part[:INPUTS] for part in self.dataset.test)
-        card = self.served.card
-        inputs, targets = card.scaling("input"), card.scaling("target")
+        targets = self.served.card.scaling("target")
         found = self.served.moments(x, progress)
         return {
             "kind": "regression",
             "title": self.dataset.name,
-            "inputs": math.prod(self.served.input_shape) if self.actions else 0,
-            "x": plain(x if inputs is None else inputs.undo(x)) if self.actions else [],
+            "notes": self.notes,
+            "outputs": self.served.outputs,
+            "columns": self._columns.facts(),
+            "x": self._columns.rows(x) if self.actions else [],
             "target": plain(y if targets is None else targets.undo(y)),
             **{name: plain(values) for name, values in found.items()},
         }
 
     def dependence(self, asked: Mapping[str, Any], ask: Callable[[], None]) -> Mapping[str, Any]:
-        r"""The mean of the function over some test inputs of which one number is varied, 1/N Σ f(x_n with x_nj = v).
+        r"""The mean of the function over some test inputs of which one column is varied, 1/N Σ f(x_n with x_nj = v).
 
         Its band is the standard deviation over functions drawn from the posterior, each of which is averaged over the
         same inputs.
         """
-        card, x = self.served.card, self.dataset.test[0]
-        place = number(asked, "input", x.shape[1])
-        low, high = x[:, place].quantile(torch.tensor([0.01, 0.99])).tolist()
-        values = torch.linspace(low, high, VALUES)
+        columns, x = self._columns, self.dataset.test[0]
+        index = number(asked, "input", len(columns.each))
+        values, entries = columns.tried(x, index)
         rows = x[torch.linspace(0, len(x) - 1, min(ROWS, len(x))).long()]
-        varied = rows.repeat(VALUES, 1)
-        varied[:, place] = values.repeat_interleave(len(rows))
+        varied = rows.repeat(len(entries), 1)
+        varied[:, columns.places[index]] = entries.repeat_interleave(len(rows), 0)
         ask()
         if isinstance(self.served.q, Point):
             f = self.served.predictive(varied, noise=False).mean[None]
         else:
             f = sample_functions(self.served.q, varied, DRAWS, generator=torch.Generator().manual_seed(0))
-        each = f.detach().unflatten(1, (VALUES, len(rows))).mean(2)
+        each = f.detach().unflatten(1, (len(entries), len(rows))).mean(2)
         mean, spread = each.mean(0), each.std(0, correction=0)
-        inputs, targets = card.scaling("input"), card.scaling("target")
+        targets = self.served.card.scaling("target")
         if targets is not None:
             mean, spread = targets.undo(mean), spread * targets.scale
-        if inputs is not None:
-            values = values * inputs.scale[place] + inputs.mean[place]
-        return {"values": plain(values), "mean": plain(mean), "deviation": plain(spread)}
+        return {"values": values, "mean": plain(mean), "deviation": plain(spread)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,10 +206,12 @@ class CodesView(RunView):
     Args:
         representation: Codes and images of networks drawn from the posterior.
         dataset: The data of the training, with its labels.
+        notes: Sentences above all.
     """
 
     representation: Representation
     dataset: Dataset
+    notes: tuple[str, ...] = ()
 
     @property
     def actions(self) -> Mapping[str, Action]:
@@ -227,6 +242,7 @@ class CodesView(RunView):
         return {
             "kind": "autoencoder",
             "title": self.dataset.name,
+            "notes": self.notes,
             "codes": plain(mean),
             "deviations": plain(deviation),
             "labels": y.tolist() if classes is not None else None,
@@ -352,8 +368,12 @@ class ReconstructionView(RunView):
         }
 
 
-def view_of(options: PosteriorOptions) -> RunView:
+def view_of(options: PosteriorOptions, data: str | None = None) -> RunView:
     """The view of a run folder.
+
+    Args:
+        options: The run.
+        data: Path of the user's own data as the user has named it, or None.
 
     Raises:
         FileNotFoundError: it holds no run, or the data of the run are not found.
@@ -365,23 +385,18 @@ def view_of(options: PosteriorOptions) -> RunView:
     require_own_files(options)
     torch.set_num_threads(1)
     q, card = options.open("cpu")
-    dataset = _data(card)
+    dataset = data_of(card, options.folder, data)
+    name, part = held_out(dataset, "test")
+    dataset, notes = replace(dataset, test=part), list[str]()
+    if name != "test":
+        notes.append("These data have no test part: test inputs are those of the validation part.")
+    if isinstance(q, Point):
+        notes.append("This run has no posterior: run osculate fit.")
     if isinstance(q.model, Autoencoder):
-        return CodesView(Representation(q), dataset)
-    served = Served(q, card, options)
-    return ClassifierView(served, card.of(dataset)) if served.of_classes else RegressionView(served, card.of(dataset))
-
-
-def _data(card: Card) -> Dataset:
-    """The data of the training.
-
-    Raises:
-        ValueError: they have another shape.
-    """
-    dataset = card.data_options().load(card.schema)
-    if tuple(dataset.input_shape) != card.input_shape:
-        raise ValueError(
-            f"the data have inputs of shape {tuple(dataset.input_shape)}, the network takes {card.input_shape}: the "
-            "file of the data was replaced."
-        )
-    return dataset
+        return CodesView(Representation(q), dataset, tuple(notes))
+    served, dataset = Served(q, card, options), card.of(dataset)
+    if not served.of_classes:
+        return RegressionView(served, dataset, tuple(notes))
+    named = not isinstance(dataset, OwnData) and dataset.name in PARTNERS
+    outside = out_of_distribution(dataset, folder=card.data_options().data_folder) if named else {}
+    return ClassifierView(served, dataset, outside, tuple(notes))

@@ -5,7 +5,7 @@ and a token is in the variable OSCULATE_TOKEN or --token-file. Nothing is writte
 """
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from osculate.checks import require_library, require_positive, require_whole
@@ -39,6 +39,18 @@ class AddressOptions:
 
 
 @dataclass(frozen=True)
+class HeldOutOptions:
+    """The data.
+
+    Args:
+        data: Your own data of the training, which outside of the folder of the run are read only if you name them; by
+            default those of the run.
+    """
+
+    data: str | None = None
+
+
+@dataclass(frozen=True)
 class ServeOptions:
     """The service.
 
@@ -68,7 +80,7 @@ class ServeOptions:
         return Limits(self.max_bytes, self.max_rows, self.max_seconds, self.max_requests, client, self.threads)
 
 
-PARTS = (PosteriorOptions, ServeOptions, AddressOptions)
+PARTS = (PosteriorOptions, HeldOutOptions, ServeOptions, AddressOptions)
 SUBJECT = "posterior"
 #: It has no results to print as JSON.
 REPORTS = False
@@ -80,7 +92,7 @@ def require_server() -> None:
     require_library("uvicorn", "servers")
 
 
-def run(options: PosteriorOptions, service: ServeOptions, address: AddressOptions) -> None:
+def run(options: PosteriorOptions, data: HeldOutOptions, service: ServeOptions, address: AddressOptions) -> None:
     """Read the run, find the threshold, and serve."""
     require_server()
     from osculate.cli import served
@@ -91,15 +103,16 @@ def run(options: PosteriorOptions, service: ServeOptions, address: AddressOption
     if threshold is not None:
         require_positive("--threshold", threshold)
     model = served.opened(options)
-    if threshold is None:
+    if model.score == served.NONE:
+        print(f"nothing is marked as out of distribution, score {model.score}")
+    elif threshold is None:
         try:
-            x = served.held_out(model.card)
-            threshold, score = served.quantile(model.scores(x, address.progress)), model.facts().score
-            print(f"out of distribution: {score} above {threshold:.4g}, as for 5 % of {len(x):,} held-out data")
+            name, (x, _) = served.held_out(served.data_of(model.card, options.folder, data.data), "validation")
+            threshold = served.quantile(model.scores(x, address.progress))
+            print(f"out of distribution: {model.score} above {threshold}, as for 5 % of {len(x):,} {name} data")
         except (OSError, ValueError) as error:
             warnings.warn(
-                f"nothing is marked as out of distribution, since the held-out data cannot be read ({error}): pass "
-                "--threshold.",
+                f"nothing is marked as out of distribution, for want of held-out data: {error} Or pass --threshold.",
                 stacklevel=1,
             )
 
@@ -111,4 +124,5 @@ def run(options: PosteriorOptions, service: ServeOptions, address: AddressOption
             print("Every request needs the header Authorization: Bearer, and the token.")
         print("Ctrl+C ends it.", flush=True)
 
-    serve(served.maker(options, threshold), access, limits, service.workers, ready)
+    model = replace(model, threshold=threshold)
+    serve(served.maker(model, service.workers), access, limits, service.workers, ready)

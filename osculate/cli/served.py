@@ -2,8 +2,9 @@
 
 import warnings
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,15 @@ from torch import Tensor
 from osculate.autoencoders import Autoencoder
 from osculate.cli.checkpoint import MODEL, Card
 from osculate.cli.folder import POSTERIOR
+from osculate.cli.options import is_own
 from osculate.cli.predict import PosteriorOptions, predict_options
-from osculate.data.own.columns import NUMBER
+from osculate.data import Dataset
+from osculate.data.dataset import Part
+from osculate.data.own.columns import CATEGORY, NUMBER, Column
 from osculate.data.own.table_inputs import TableInputs
-from osculate.posteriors import Point
 from osculate.predictive import predict
 from osculate.progress import track
-from osculate.serving.application import Facts, Model, Prediction, application
+from osculate.serving.application import ColumnFacts, Facts, Model, Prediction, application
 from osculate.serving.guard import App
 from osculate.serving.refusals import Refused
 from osculate.serving.settings import Access, Limits
@@ -33,6 +36,7 @@ ROWS = 100
 MOMENTS = ("mean", "deviation", "function", "score")
 #: Scores by kind of model.
 ENTROPY, DEVIATION = "entropy", "standard deviation of the function, in standardised units"
+NONE = "none: a single network has no variance of its function (osculate fit makes a posterior)"
 
 
 def require_own_files(options: PosteriorOptions, *names: str) -> None:
@@ -74,15 +78,36 @@ class Served(Model):
     @cached_property
     def columns(self) -> dict[str, bool] | None:  # type: ignore[override]
         """Columns of the table of the training that are used, with True for those of numbers; None for arrays."""
+        used = self._used
+        return None if used is None else {column.name: column.kind == NUMBER for column in used}
+
+    @cached_property
+    def _used(self) -> list[Column] | None:
+        """Columns of the table of the training that are used; None for arrays."""
         inputs = self.card.schema.inputs
-        if not isinstance(inputs, TableInputs):
-            return None
-        return {column.name: column.kind == NUMBER for column in inputs.columns if column.features}
+        return [each for each in inputs.columns if each.features] if isinstance(inputs, TableInputs) else None
 
     @property
     def of_classes(self) -> bool:
         """True for a classifier."""
         return self.card.noise is None
+
+    @property
+    def varies(self) -> bool:
+        """False if predictions are those of a single network."""
+        return predict_options(self.options, self.q)["via"] != "mode"
+
+    @property
+    def score(self) -> str:
+        """The score by which inputs count as out of distribution."""
+        return ENTROPY if self.of_classes else DEVIATION if self.varies else NONE
+
+    @property
+    def outputs(self) -> list[str]:
+        """Names of real outputs."""
+        targets = self.card.schema.targets
+        names = () if targets is None else targets.names
+        return list(names) if len(names) == self.card.outputs else [f"y{n + 1}" for n in range(self.card.outputs)]
 
     def facts(self) -> Facts:
         """Facts about the model for clients."""
@@ -90,10 +115,16 @@ class Served(Model):
             kind="classification" if self.of_classes else "regression",
             posterior=type(self.q).__name__,
             input_shape=list(self.input_shape),
-            columns=None if self.columns is None else list(self.columns),
+            columns=None
+            if self._used is None
+            else [
+                ColumnFacts(name=each.name, kind=each.kind, categories=list(each.categories) or None)
+                for each in self._used
+            ],
             classes=list(self.classes) if self.of_classes else None,
-            score=ENTROPY if self.of_classes else DEVIATION,
-            threshold=self.threshold,
+            outputs=None if self.of_classes else self.outputs,
+            score=self.score,
+            threshold=None if self.score == NONE else self.threshold,
         )
 
     @property
@@ -102,7 +133,11 @@ class Served(Model):
         return self.card.classes or tuple(map(str, range(self.card.outputs)))
 
     def answers(self, values: Any, ask: Callable[[], None]) -> list[Prediction]:
-        """A prediction for each input."""
+        """A prediction for each input.
+
+        Raises:
+            Refused: values do not fit the schema of the run, or have no finite prediction.
+        """
         try:
             x = self.card.schema.read({"X": values} if self.columns is None else values, targets=False)[0]
         except ValueError as error:
@@ -110,15 +145,35 @@ class Served(Model):
         found = []
         for part in x.split(ROWS):
             ask()
-            found += self._classes(part) if self.of_classes else self._numbers(part)
+            try:
+                found += self._classes(part) if self.of_classes else self._numbers(part)
+            except (ValueError, torch.linalg.LinAlgError):  # by distributions whose parameters are not finite
+                raise Refused(
+                    422, "no finite prediction was found for these inputs: check their units, or send fewer at once."
+                ) from None
+        for prediction, names in zip(found, self._unknown(values, x), strict=False):
+            prediction.unknown_columns = names
+        return found
+
+    def _unknown(self, values: Any, x: Tensor) -> list[list[str]]:
+        """Names of the columns of each row whose value is none of the training; empty for arrays."""
+        if self._used is None:
+            return []
+        found = [list[str]() for _ in x]
+        parts = x.split([len(column.features) for column in self._used], 1)
+        for column, part in zip(self._used, parts, strict=True):
+            for names, entries, value in zip(found, part, values[column.name], strict=True):
+                if not entries.any() if column.kind == CATEGORY else value is None and not column.missing:
+                    names.append(column.name)
         return found
 
     def _classes(self, x: Tensor) -> list[Prediction]:
         y, names = self.predictive(x), self.classes
         more: list[float | None] = [None] * len(x)
-        if not isinstance(self.q, Point) and self.options.via in (None, self.q.ways[0]):
+        if self.varies and self.options.via in (None, self.q.ways[0]):
             generator = torch.Generator().manual_seed(self.options.seed)
             more = mutual_information(self.q, x, generator=generator).clamp_min(0).tolist()
+        _require_finite(y.probs)
         return [
             Prediction(
                 label=names[place],
@@ -134,11 +189,12 @@ class Served(Model):
 
     def _numbers(self, x: Tensor) -> list[Prediction]:
         found = self._moments(x)
+        _require_finite(*found.values())
         return [
             Prediction(
                 mean=mean,
                 standard_deviation=deviation,
-                function_standard_deviation=function,
+                function_standard_deviation=function if self.varies else None,
                 out_of_distribution=self.above(score),
             )
             for mean, deviation, function, score in zip(*(found[name].tolist() for name in MOMENTS), strict=True)
@@ -174,12 +230,17 @@ class Served(Model):
         return self.moments(x, progress)["score"]
 
     def above(self, score: float) -> bool | None:
-        """True above the threshold; None without one."""
-        return None if self.threshold is None else score > self.threshold
+        """True above the threshold; None without one, or without a score."""
+        return None if self.threshold is None or self.score == NONE else score > self.threshold
 
 
 def _tracked(x: Tensor, progress: bool) -> Iterable[Tensor]:
     return track(x.split(ROWS), "predicting", -(-len(x) // ROWS), progress)
+
+
+def _require_finite(*values: Tensor) -> None:
+    if not all(each.isfinite().all() for each in values):
+        raise ValueError("a prediction is not finite: leave such inputs out.")
 
 
 def _spread(y: Any) -> Tensor:
@@ -192,18 +253,54 @@ def quantile(scores: Tensor) -> float:
     return float(scores.double().quantile(LEVEL))
 
 
-def held_out(card: Card) -> Tensor:
-    """Inputs of the run that its training has not used: its validation part, or its test part if that is empty.
+def data_of(card: Card, folder: Path, named: str | None = None) -> Dataset:
+    """The data of a run. The user's own data elsewhere than in its folder are read only if the user names them.
+
+    A card from somebody else may name any file of this machine.
+
+    Args:
+        card: The card of the run.
+        folder: The folder of the run.
+        named: Path that the user has named in place of that in the card, or None.
 
     Raises:
-        ValueError: the data are of another shape.
+        ValueError: the data are elsewhere and not named, or of another shape.
         OSError: the data are not found.
     """
-    dataset = card.data_options().load(card.schema)
-    x = dataset.validation[0] if len(dataset.validation[0]) else dataset.test[0]
-    if tuple(x.shape[1:]) != card.input_shape:
-        raise ValueError(f"the data have inputs of shape {tuple(x.shape[1:])}, the network takes {card.input_shape}.")
-    return x
+    options = card.data_options()
+    if named is not None:
+        options = replace(options, data=named)
+    elif options.data is not None and is_own(options.data) and not _lies_in(Path(options.data), folder):
+        raise ValueError(
+            f"the run names data outside of its folder, which are read only if you name them: pass --data "
+            f"{options.data} if you trust it."
+        )
+    dataset = options.load(card.schema)
+    card.require_shape(tuple(dataset.input_shape), dataset.name)
+    return dataset
+
+
+def _lies_in(path: Path, folder: Path) -> bool:
+    """True if a file or a folder, and all that it holds, lie in a folder; links count as what they lead to."""
+    root = folder.resolve()
+    return all(each.resolve().is_relative_to(root) for each in chain([path], path.rglob("*")))
+
+
+def held_out(dataset: Dataset, first: str) -> tuple[str, Part]:
+    """Name and content of a part of the data that the training of the network has not used.
+
+    Args:
+        dataset: The data of a run.
+        first: "validation" or "test", whose place the other takes if it is empty.
+
+    Raises:
+        ValueError: both parts are empty.
+    """
+    for name in sorted(("validation", "test"), key=lambda name: name != first):
+        part: Part = getattr(dataset, name)
+        if len(part[0]):
+            return name, part
+    raise ValueError(f"{dataset.name!r} has neither a validation nor a test part: name other data with --data.")
 
 
 def opened(options: PosteriorOptions) -> Served:
@@ -223,15 +320,19 @@ def opened(options: PosteriorOptions) -> Served:
 
 
 def made(options: PosteriorOptions, threshold: float | None, access: Access, limits: Limits) -> App:
+    """The application of a run that is read in the present process."""
+    return served_by(replace(opened(options), threshold=threshold), access, limits)
+
+
+def served_by(served: Served, access: Access, limits: Limits) -> App:
     """The application of a run, in the present process; one thread of torch for each prediction."""
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")  # those of the schema name values of the request
-    served = opened(options)
-    return application(Served(served.q, served.card, options, threshold), access, limits)
+    return application(served, access, limits)
 
 
-def maker(options: PosteriorOptions, threshold: float | None) -> Callable[[Access, Limits], App]:
-    """A function that makes the application in any process."""
-    return partial(
-        made, PosteriorOptions(**{**vars(options), "posterior": Path(options.posterior).resolve()}), threshold
-    )
+def maker(served: Served, workers: int) -> Callable[[Access, Limits], App]:
+    """A function that makes the application in this process, or in any other if there are several workers."""
+    if workers == 1:
+        return partial(served_by, served)
+    return partial(made, replace(served.options, posterior=served.options.posterior.resolve()), served.threshold)

@@ -26,8 +26,8 @@ REFUSALS = {
     403: "A page of another site has sent the request.",
     408: "The body has not arrived in time.",
     413: "The body has too many bytes or rows.",
-    415: "The body is neither JSON nor CSV.",
-    422: "The body is malformed, of another shape, or holds a number that is not finite.",
+    415: "The body is neither JSON nor CSV, or compressed.",
+    422: "The body is malformed, of another shape, or holds a number that is not finite, or has no finite prediction.",
     429: "Too many requests of one client are under way.",
     503: "Too many requests are under way.",
     504: "No answer was found in time.",
@@ -80,17 +80,26 @@ class Health(BaseModel):
     status: str = Field(description='"ok"')
 
 
+class ColumnFacts(BaseModel):
+    """A column of a table."""
+
+    name: str = Field(description="The name")
+    kind: str = Field(description='"number", "category" or "date"')
+    categories: list[str] | None = Field(description="Words of a category in the training; null for other columns")
+
+
 class Facts(BaseModel):
     """Facts about the model for clients."""
 
     kind: str = Field(description='"classification" or "regression"')
     posterior: str = Field(description="Kind of posterior")
     input_shape: list[int] = Field(description="Shape of one input of the network")
-    columns: list[str] | None = Field(description="Names of the columns of a table; null for other inputs")
+    columns: list[ColumnFacts] | None = Field(description="Columns of a table; null for other inputs")
     classes: list[str] | None = Field(description="Names of the classes, in the order of probabilities")
-    score: str = Field(description="Uncertainty by which inputs count as out of distribution")
+    outputs: list[str] | None = Field(description="Names of the real outputs, in the order of means")
+    score: str = Field(description="Uncertainty by which inputs count as out of distribution, if there is one")
     threshold: float | None = Field(
-        description="Quantile of 95 % of this score on held-out data of the run; null if these are not there"
+        description="Quantile of 95 % of this score on held-out data of the run; null if one of the two is not there"
     )
 
 
@@ -108,10 +117,15 @@ class Prediction(BaseModel):
         default=None, description="Standard deviation, observation noise included"
     )
     function_standard_deviation: list[float] | None = Field(
-        default=None, description="Standard deviation without this noise"
+        default=None, description="Standard deviation without this noise; null for a single network"
     )
     out_of_distribution: bool | None = Field(
         description="True if the score is above the threshold; null without a threshold"
+    )
+    unknown_columns: list[str] | None = Field(
+        default=None,
+        description="Columns of a table whose value the training rows do not have: a category that is none of theirs, "
+        "or a value that is missing where theirs are not",
     )
 
 
@@ -119,6 +133,7 @@ class Predictions(BaseModel):
     """The answer to a request."""
 
     classes: list[str] | None = Field(description="Names of the classes, in the order of probabilities")
+    outputs: list[str] | None = Field(description="Names of the real outputs, in the order of means")
     predictions: list[Prediction] = Field(description="One for each input, in their order")
 
 
@@ -130,10 +145,11 @@ def application(model: Model, access: Access, limits: Limits) -> App:
         access: Address, names and token.
         limits: Limits of a request.
     """
-    work, app = Work(limits.threads), plain_app("osculate serve")
+    work, app = Work(limits.threads), plain_app("osculate serve", "/docs lists all")
     app.router.lifespan_context = closing(work)
     facts = model.facts()
 
+    @app.head("/health", include_in_schema=False)
     @app.get("/health", summary="State of the server, without a token")
     async def health() -> Health:
         return Health(status="ok")
@@ -152,7 +168,8 @@ def application(model: Model, access: Access, limits: Limits) -> App:
                 values: Any = read_body(kind, body, model.input_shape, limits.rows)
             else:
                 values = read_table(kind, body, model.columns, limits.rows)
-            found = Predictions(classes=facts.classes, predictions=model.answers(values, ask))
+            answers = model.answers(values, ask)
+            found = Predictions(classes=facts.classes, outputs=facts.outputs, predictions=answers)
             return found.model_dump_json(exclude_unset=True).encode()
 
         return Response(await answered(work, computed), media_type=JSON)
@@ -165,16 +182,17 @@ def application(model: Model, access: Access, limits: Limits) -> App:
     return Guard(app, access, limits, ROUTES)
 
 
-def plain_app(title: str) -> FastAPI:
+def plain_app(title: str, way_out: str) -> FastAPI:
     """An application without pages from elsewhere, whose refusals are sentences.
 
     Args:
         title: Name of the service.
+        way_out: Hint for a client whose path or method is not known.
     """
     problems: dict[int | str, dict[str, Any]] = {
         status: {"model": Refusal, "description": text} for status, text in REFUSALS.items()
     }
-    app = FastAPI(title=title, docs_url=None, redoc_url=None, responses=problems)
+    app = FastAPI(title=title, docs_url=None, redoc_url=None, redirect_slashes=False, responses=problems)
 
     @app.exception_handler(Refused)
     async def refused(_: Request, error: Refused) -> Response:
@@ -183,8 +201,8 @@ def plain_app(title: str) -> FastAPI:
     @app.exception_handler(HTTPException)
     async def unknown(_: Request, error: HTTPException) -> JSONResponse:
         sentence = {
-            404: "there is no such path: /docs lists all.",
-            405: "this path has another method: /docs lists all.",
+            404: f"there is no such path: {way_out}.",
+            405: f"this path has another method: {way_out}.",
         }
         return JSONResponse({"error": sentence.get(error.status_code, "the request is wrong.")}, error.status_code)
 

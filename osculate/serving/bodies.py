@@ -14,6 +14,8 @@ from osculate.serving.refusals import Refused
 
 #: The keys of inputs and of rows of a table in JSON.
 INPUTS, ROWS = "inputs", "rows"
+#: The largest number in single precision.
+LARGEST = float(np.finfo(np.float32).max)
 #: Kinds of bodies.
 JSON, CSV = "application/json", "text/csv"
 
@@ -42,9 +44,12 @@ def read_table(kind: str, body: bytes, columns: Mapping[str, bool], most: int) -
         for column, numeric in columns.items():
             value = row[column]
             right = type(value) in (int, float) if numeric else type(value) in (str, int, float, bool)
-            if not (right or value is None) or (isinstance(value, float) and not math.isfinite(value)):
-                kinds = "a finite number" if numeric else "a word or a finite number"
-                raise Refused(422, f"the column {column!r} must hold {kinds}, or null where it is missing.")
+            if not (right or value is None) or (isinstance(value, int | float) and not _is_finite(value)):
+                kinds = "numbers" if numeric else "words or numbers"
+                raise Refused(
+                    422,
+                    f"the column {column!r} must hold {kinds}, finite in single precision, or null for missing ones.",
+                )
     return {column: [row[column] for row in rows] for column in columns}
 
 
@@ -101,7 +106,7 @@ def _lines(text: str, columns: Mapping[str, bool], most: int) -> list[Any]:
             if len(rows) == most:
                 raise Refused(413, f"there are more than {most:,} rows, which a request takes at most: send several.")
             row = {
-                name: (_number(cell, line) if columns.get(name) else cell) if cell else None
+                name: (_number(cell, line, "leave missing ones empty") if columns.get(name) else cell) if cell else None
                 for name, cell in zip(head, cells, strict=True)
             }
             rows.append(row if len(row) == len(head) else None)
@@ -153,21 +158,28 @@ def _rows_of_csv(text: str, shape: tuple[int, ...], most: int) -> list[Any]:
                 raise Refused(422, f"line {line} of the CSV has {len(cells)} cells, and an input has {size} numbers.")
             if len(rows) == most:
                 raise Refused(413, f"there are more than {most:,} rows, which a request takes at most: send several.")
-            rows.append(np.array([_number(cell, line) for cell in cells]).reshape(shape).tolist())
+            row = [_number(cell, line, "send numbers without a header") for cell in cells]
+            rows.append(np.array(row).reshape(shape).tolist())
     except csv.Error:
         raise Refused(422, "the body is not CSV: check its quotes.") from None
     return rows
 
 
-def _number(cell: str, line: int) -> float:
-    if not cell.isascii() or "_" in cell:
-        raise Refused(422, f"line {line} of the CSV has a cell that is not a number: send numbers without a header.")
+def _number(cell: str, line: int, way_out: str) -> float:
     try:
-        return float(cell)
+        if cell.isascii() and "_" not in cell:
+            return float(cell)
     except ValueError:
-        raise Refused(
-            422, f"line {line} of the CSV has a cell that is not a number: send numbers without a header."
-        ) from None
+        pass
+    raise Refused(422, f"line {line} of the CSV has a cell that is not a number: {way_out}.")
+
+
+def _is_finite(value: float | int) -> bool:
+    """True for a number that is finite in single precision."""
+    try:
+        return abs(float(value)) <= LARGEST
+    except OverflowError:
+        return False
 
 
 def _numbers(rows: list[Any], shape: tuple[int, ...]) -> np.ndarray:
@@ -186,12 +198,6 @@ def _numbers(rows: list[Any], shape: tuple[int, ...]) -> np.ndarray:
         raise Refused(
             422, f"each input must hold numbers in the shape {list(shape)}: convert texts, null and booleans."
         )
-    try:
-        values = np.array(flat, dtype=np.float64)
-    except OverflowError:
-        values = np.array([math.inf])
-    with np.errstate(over="ignore"):
-        finite = np.isfinite(values.astype(np.float32)).all()
-    if not finite:
+    if not all(map(_is_finite, flat)):
         raise Refused(422, "a number is not finite in single precision: leave such rows out, or fill in the value.")
-    return values.reshape(len(rows), *shape)
+    return np.array(flat, dtype=np.float64).reshape(len(rows), *shape)

@@ -51,10 +51,11 @@ def explorer(view: RunView, content: Mapping[str, Any], access: Access, limits: 
         access: Address, names and token; files of the page need no token, everything of the run does.
         limits: Limits of a request.
     """
-    work, app = Work(limits.threads), plain_app("osculate explore")
+    work, app = Work(limits.threads), plain_app("osculate explore", "open / in a browser")
     app.router.lifespan_context = closing(work)
     whole, routes = _json(content), {"/health": True, "/api/run": False}
 
+    @app.head("/health")
     @app.get("/health")
     async def health() -> dict[str, str]:
         return {"status": "ok"}

@@ -79,12 +79,13 @@ class Guard:
                     500, "the request failed in the server, whose log has the kind of the error: try another input."
                 ) from None
         except Refused as refused:
-            if answer.status:  # the answer was on its way: closing the connection shows that it is not whole
-                answer.status = refused.status
-                raise
-            await self._drain(scope, receive)
-            with anyio.move_on_after(PATIENCE):
-                await answer.refuse(refused)
+            if not answer.status:
+                await self._drain(scope, receive)
+                with anyio.move_on_after(PATIENCE):
+                    await answer.refuse(refused)
+                    return
+            answer.status = refused.status
+            raise  # the answer was on its way, or is not read: an aborted connection shows that it is not whole
         finally:
             known = scope["path"] in self._routes
             LOG.info(
@@ -136,6 +137,8 @@ class Guard:
 
     async def _body(self, scope: Scope, receive: Receive) -> bytes:
         """The whole body, in time and not too large."""
+        if any(name == b"content-encoding" and value.lower() != b"identity" for name, value in scope["headers"]):
+            raise Refused(415, "the header Content-Encoding says that the body is compressed: send it as it is.")
         most = self._limits.size
         large = Refused(413, f"the body has more than {most:,} bytes: send fewer rows at once.")
         declared = [value for name, value in scope["headers"] if name == b"content-length"]

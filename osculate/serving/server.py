@@ -81,8 +81,7 @@ def serve(
             timeout_graceful_shutdown=ENDING,
             timeout_worker_healthcheck=ALIVE,
         )
-        shown = f"[{access.host}]" if ":" in access.host else access.host
-        ready(f"http://{shown}:{access.port}/")
+        ready(access.url)
         if workers == 1:
             uvicorn.Server(config).run(sockets=[sock])
         else:

@@ -53,6 +53,12 @@ class Access:
                 "which clients call this machine."
             )
 
+    @property
+    def url(self) -> str:
+        """The address as a client on another machine can type it."""
+        host = self.names[0] if self.host in EVERYWHERE else self.host
+        return f"http://[{host}]:{self.port}/" if ":" in host else f"http://{host}:{self.port}/"
+
     def knows(self, name: str) -> bool:
         """Return True for a name of this server, without its port. Other names are those of an attacker's page."""
         name = name.lower()

@@ -25,6 +25,20 @@ def regressor(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A regression on a table with a number, a category and a date, some of which are missing."""
+    folder = tmp_path_factory.mktemp("table")
+    colours, lines = ("red", "blue"), ["size,colour,day,price"]
+    for n in range(120):
+        size, colour = n % 7 if n % 11 else "", colours[n % 2] if n % 13 else ""
+        lines.append(f"{size},{colour},2025-{1 + n % 12:02}-10,{n % 7 + n % 2 + n % 5 / 7}")
+    (folder / "table.csv").write_text("\n".join(lines))
+    data = DataOptions(data=str(folder / "table.csv"), target="price", columns={"day": "date"})
+    saved_run(folder, data, "mlp", 0.3)
+    return folder
+
+
+@pytest.fixture(scope="session")
 def autoencoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("autoencoder")
     saved_run(folder, DataOptions(data="digits", train_size=100), "mlp_autoencoder", 0.5)

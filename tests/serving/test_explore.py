@@ -13,8 +13,9 @@ pytest.importorskip("fastapi")
 
 import osculate as osc
 from osculate.cli import main
-from osculate.cli.checkpoint import read_model
+from osculate.cli.checkpoint import MODEL, read_model
 from osculate.cli.explored import view_of
+from osculate.cli.folder import POSTERIOR
 from osculate.cli.options import DataOptions
 from osculate.cli.predict import PosteriorOptions
 from osculate.serving.explorer import PAGES, explorer
@@ -144,3 +145,59 @@ def test_files_of_the_page_are_there_without_a_token_and_nothing_of_the_run_is(c
 def test_a_folder_without_a_run_is_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explore", str(tmp_path), "--no-progress"]) == 2
     assert "there is no file at" in capsys.readouterr().err
+
+
+def test_a_run_without_a_posterior_has_one_curve_and_says_so(classifier: Path, tmp_path: Path) -> None:
+    (tmp_path / MODEL).write_bytes((classifier / MODEL).read_bytes())
+    view = view_of(PosteriorOptions(tmp_path), str(classifier / "data.npz"))
+    found = view.content()
+    assert found["scores"].keys() == found["inside"].keys() == {"network"}
+    assert found["uncertain"][0]["probabilities"].keys() == {"network"}
+    assert "run osculate fit" in found["notes"][0]
+
+
+def test_own_data_named_like_a_known_set_and_without_a_test_part(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    x, part = random.normal(size=(120, 2)), np.repeat(["train", "validation"], 60)
+    np.savez(tmp_path / "digits.npz", X=x, y=(x[:, 0] > 0).astype(int), part=part)
+    saved_run(tmp_path, DataOptions(data=str(tmp_path / "digits.npz"), split_column="part"), "mlp", None)
+    _, found = page(tmp_path)
+    assert found["title"] == "digits"
+    assert found["outside"] == {}
+    assert found["inputs"] == 60
+    assert "validation part" in found["notes"][0]
+
+
+def test_data_outside_of_the_folder_are_not_shown_unless_they_are_named(classifier: Path, tmp_path: Path) -> None:
+    for name in (MODEL, POSTERIOR):
+        (tmp_path / name).write_bytes((classifier / name).read_bytes())
+    with pytest.raises(ValueError, match=says("outside of its folder", "pass --data")):
+        view_of(PosteriorOptions(tmp_path))
+    assert view_of(PosteriorOptions(tmp_path), str(classifier / "data.npz")).content()["inputs"]
+
+
+def test_paths_that_are_not_there_name_no_page_that_is_not_there(classifier: Path) -> None:
+    app, _ = page(classifier)
+    assert "/docs" not in call(app, "GET", "/nothing").json()["error"]
+    assert call(app, "HEAD", "/health").status == 200
+
+
+def test_columns_of_a_table_have_names_units_and_whole_categories(table: Path) -> None:
+    app, found = page(table)
+    kinds = {column["name"]: column["kind"] for column in found["columns"]}
+    assert kinds == {"size": "number", "colour": "category", "day": "date"}
+    assert found["outputs"] == ["price"]
+    sizes, colours, days = zip(*found["x"], strict=True)
+    assert set(sizes) == {None, *map(float, range(7))}
+    assert set(colours) <= {None, "red", "blue"}
+    assert all(day == round(day) for day in days)  # since 1970
+    values = call(app, "POST", "/api/dependence", {"input": 1}).json()
+    assert values["values"] == ["blue", "red"]
+    view = view_of(PosteriorOptions(table))
+    x = view.dataset.test[0]
+    rows = x[torch.linspace(0, len(x) - 1, min(40, len(x))).long()].clone()
+    place = list(view.served.card.schema.features).index("colour=blue")
+    rows[:, place : place + 3] = torch.tensor([0.0, 1.0, 0.0])  # red, and not missing
+    mean = view.dataset.target_scaling.undo(osc.predict(view.served.q, rows, noise=False).mean).mean()
+    assert abs(values["mean"][1][0] - float(mean)) < 4 * values["deviation"][1][0] / 8  # 64 draws
+    assert call(app, "POST", "/api/dependence", {"input": 3}).status == 422

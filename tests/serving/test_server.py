@@ -2,7 +2,7 @@
 
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -18,8 +18,9 @@ from osculate.cli import main
 from osculate.cli.checkpoint import MODEL, read_model, save_model
 from osculate.cli.folder import POSTERIOR
 from osculate.cli.predict import PosteriorOptions
-from osculate.cli.served import opened
-from osculate.serving.settings import TOKEN
+from osculate.cli.served import maker, opened
+from osculate.serving.settings import TOKEN, Access, Limits
+from tests.serving.calls import call
 from tests.serving.processes import Server, rest, started
 from tests.serving.runs import own_data, saved_run
 from tests.serving.test_settings import SECRET
@@ -176,3 +177,58 @@ def test_data_that_are_gone_leave_no_flag_and_damage_is_a_sentence(
     (tmp_path / POSTERIOR).write_bytes(damaged)
     (tmp_path / MODEL).write_bytes((classifier / MODEL).read_bytes())
     assert "checksum" in refused(capsys, tmp_path)
+
+
+def said(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *words: object
+) -> tuple[str, str, float | None]:
+    """What the command prints and warns of before it serves, and its threshold."""
+    found = []
+
+    def serve(make: Any, access: Access, limits: Limits, workers: int, ready: Callable[[str], None]) -> None:
+        found.append(call(make(access, limits), "GET", "/model").json()["threshold"])
+        ready(access.url)
+
+    monkeypatch.setattr("osculate.serving.server.serve", serve)
+    capsys.readouterr()
+    assert main(["serve", *map(str, words), "--no-progress"]) == 0
+    return *capsys.readouterr(), found[0]
+
+
+def test_the_threshold_is_printed_in_full_for_the_next_start(
+    classifier: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, _, threshold = said(capsys, monkeypatch, classifier)
+    assert f"entropy above {threshold}, as for 5 % of" in out
+    assert said(capsys, monkeypatch, classifier, "--threshold", threshold)[2] == threshold
+
+
+def test_data_outside_of_the_run_are_read_for_the_threshold_if_they_are_named(
+    classifier: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in (MODEL, POSTERIOR):
+        (tmp_path / name).write_bytes((classifier / name).read_bytes())
+    _, warned, threshold = said(capsys, monkeypatch, tmp_path)
+    assert "data outside of its folder" in warned
+    assert threshold is None
+    named = said(capsys, monkeypatch, tmp_path, "--data", classifier / "data.npz")
+    assert named[2] == said(capsys, monkeypatch, classifier)[2]
+
+
+def test_a_regression_without_a_posterior_says_that_it_marks_nothing(
+    regressor: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / MODEL).write_bytes((regressor / MODEL).read_bytes())
+    out, _, threshold = said(capsys, monkeypatch, tmp_path, "--threshold", "1e-19")
+    assert "nothing is marked as out of distribution" in out
+    assert threshold is None
+
+
+def test_one_worker_serves_the_run_that_was_read(classifier: Path, tmp_path: Path) -> None:
+    for name in (MODEL, POSTERIOR):
+        (tmp_path / name).write_bytes((classifier / name).read_bytes())
+    served = opened(PosteriorOptions(tmp_path))
+    (tmp_path / MODEL).unlink()
+    assert call(maker(served, workers=1)(Access(), Limits()), "GET", "/model").status == 200
+    with pytest.raises(FileNotFoundError):
+        maker(served, workers=2)(Access(), Limits())

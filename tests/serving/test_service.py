@@ -5,6 +5,7 @@ import json
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,12 +17,14 @@ import torch
 pytest.importorskip("fastapi")
 
 import osculate as osc
+from osculate.cli.checkpoint import MODEL
 from osculate.cli.options import DataOptions
 from osculate.cli.predict import PosteriorOptions
-from osculate.cli.served import Served, held_out, maker, opened, quantile
+from osculate.cli.served import data_of, held_out, maker, opened, quantile
 from osculate.serving.application import Facts, Model, Prediction, application
 from osculate.serving.guard import App
 from osculate.serving.settings import Access, Limits
+from tests.errors import says
 from tests.serving.calls import CSV, JSON, call, called, together
 from tests.serving.runs import SCRIPT, saved_run
 from tests.serving.test_settings import SECRET
@@ -30,8 +33,8 @@ ROWS = [[9.5, 10.25], [14.0, 3.5], [100.0, -100.0]]
 
 
 def service(folder: Path, threshold: float | None = 0.5, access: Access | None = None, **limits: Any) -> App:
-    options = PosteriorOptions(folder)
-    return maker(options, threshold)(access or Access(), Limits(**limits))
+    served = replace(opened(PosteriorOptions(folder)), threshold=threshold)
+    return maker(served, workers=2)(access or Access(), Limits(**limits))
 
 
 def test_probabilities_are_those_of_python(classifier: Path) -> None:
@@ -61,14 +64,14 @@ def test_real_values_are_in_their_own_units(regressor: Path) -> None:
     assert [each["standard_deviation"] for each in found] == (y.stddev * target.scale).tolist()
     assert all(each["function_standard_deviation"] < each["standard_deviation"] for each in found)
     assert all(each["out_of_distribution"] is None and "label" not in each for each in found)
+    assert call(app, "GET", "/model").json()["outputs"] == ["y"]
 
 
 def test_the_threshold_is_exceeded_by_a_twentieth_of_the_held_out_data(classifier: Path, regressor: Path) -> None:
     for folder in (classifier, regressor):
         served = opened(PosteriorOptions(folder))
-        x = held_out(served.card)
-        scores = served.scores(x)
-        marked = Served(served.q, served.card, served.options, quantile(scores))
+        _, (x, _) = held_out(data_of(served.card, folder), "validation")
+        marked = replace(served, threshold=quantile(served.scores(x)))
         scaling = served.card.scaling("input")
         own = (x if scaling is None else scaling.undo(x)).double().numpy()
         flags = [each.out_of_distribution for each in marked.answers(own, lambda: None)]
@@ -170,7 +173,8 @@ class Slow(Model):
         self.failing, self.asked, self.ended = failing, 0, 0
 
     def facts(self) -> Facts:
-        return Facts(kind="", posterior="", input_shape=[2], columns=None, classes=None, score="", threshold=None)
+        nothing = dict.fromkeys(("columns", "classes", "outputs", "threshold"))
+        return Facts(kind="", posterior="", input_shape=[2], score="", **nothing)
 
     def answers(self, values: Any, ask: Callable[[], None]) -> list[Prediction]:
         if self.failing:
@@ -254,13 +258,85 @@ def test_rows_of_a_table_are_read_by_the_schema_of_the_run(tmp_path: Path) -> No
         found = call(app, "POST", "/predict", body, headers).json()
         assert [each["probabilities"] for each in found["predictions"]] == expected
         assert found["classes"] == ["no", "yes"]
-    assert call(app, "GET", "/model").json()["columns"] == ["size", "colour"]
+    assert call(app, "GET", "/model").json()["columns"] == [
+        {"name": "size", "kind": "number", "categories": None},
+        {"name": "colour", "kind": "category", "categories": ["blue", "red"]},
+    ]
+    rows = [{"size": 2.5, "colour": "red"}, {"size": None, "colour": "secret"}, {"size": 3, "colour": None}]
+    answer = call(app, "POST", "/predict", {"rows": rows})
+    found = [each["unknown_columns"] for each in answer.json()["predictions"]]
+    assert found == [[], ["size", "colour"], ["colour"]]
+    assert "secret" not in answer.body.decode()
     for wrong in ([{"size": 1}], [{"size": "1", "colour": "red"}], [{"size": 1, "colour": ["red"]}], [3], []):
         assert call(app, "POST", "/predict", {"rows": wrong}).status == 422
     for wrong_text in (
         b"size,colour,more\n1,red,2\n",
         b"size,size\n1,2\n",
         b"size,colour\nnan,red\n",
+        b"size,colour\nlarge,red\n",
+        b"size,colour\n1e60,red\n",
         b"size,colour\n",
     ):
-        assert call(app, "POST", "/predict", wrong_text, CSV).status == 422
+        answer = call(app, "POST", "/predict", wrong_text, CSV)
+        assert answer.status == 422
+        assert "without a header" not in answer.json()["error"]
+    for value in ("1e39", "-1e60", "1" + "0" * 400):
+        for row in (f'{{"size": {value}, "colour": "red"}}', f'{{"size": 1, "colour": {value}}}'):
+            answer = call(app, "POST", "/predict", f'{{"rows": [{row}]}}'.encode(), JSON)
+            assert answer.status == 422
+            assert "single precision" in answer.json()["error"]
+
+
+@pytest.mark.parametrize("kind", ["classifier", "regressor"])
+def test_inputs_whose_prediction_is_not_finite_are_refused(kind: str, request: pytest.FixtureRequest) -> None:
+    app = service(request.getfixturevalue(kind))
+    for value in (1e20, 1e30, 3e38):
+        answer = call(app, "POST", "/predict", {"inputs": [[1.0, 2.0], [value, -value]]})
+        assert answer.status in (200, 422)
+    assert answer.status == 422
+    assert "no finite prediction" in answer.json()["error"]
+
+
+def test_a_single_network_of_real_values_marks_nothing(regressor: Path, tmp_path: Path) -> None:
+    (tmp_path / MODEL).write_bytes((regressor / MODEL).read_bytes())
+    app = service(tmp_path, threshold=1e-19)
+    (found,) = call(app, "POST", "/predict", {"inputs": ROWS[:1]}).json()["predictions"]
+    assert found["out_of_distribution"] is None
+    assert found["function_standard_deviation"] is None
+    facts = call(app, "GET", "/model").json()
+    assert facts["threshold"] is None
+    assert "no variance of its function" in facts["score"]
+
+
+def test_data_outside_of_the_folder_are_read_only_if_the_user_names_them(classifier: Path, tmp_path: Path) -> None:
+    card, data = opened(PosteriorOptions(classifier)).card, classifier / "data.npz"
+    run, images = tmp_path / "run", tmp_path / "run" / "images"
+    images.mkdir(parents=True)
+    (run / "link.npz").symlink_to(data)
+    (images / "0.png").symlink_to(data)
+    for path in (data, run / ".." / ".." / classifier.name / "data.npz", run / "link.npz", images):
+        with pytest.raises(ValueError, match=says("outside of its folder", "pass --data")):
+            data_of(replace(card, data={**card.data, "data": str(path)}), run)
+    assert len(data_of(card, run, str(data)).test[0])
+    (run / "data.npz").write_bytes(data.read_bytes())
+    assert len(data_of(replace(card, data={**card.data, "data": str(run / "data.npz")}), run).test[0])
+
+
+def test_either_part_of_the_held_out_data_may_be_empty(classifier: Path) -> None:
+    dataset = data_of(opened(PosteriorOptions(classifier)).card, classifier)
+    nothing = (dataset.test[0][:0], dataset.test[1][:0])
+    for first, other in (("test", "validation"), ("validation", "test")):
+        assert held_out(dataset, first)[0] == first
+        assert held_out(replace(dataset, **{first: nothing}), first)[0] == other
+    with pytest.raises(ValueError, match=says("neither a validation nor a test part")):
+        held_out(replace(dataset, test=nothing, validation=nothing), "test")
+
+
+def test_health_paths_and_compressed_bodies(classifier: Path) -> None:
+    app = service(classifier)
+    assert call(app, "HEAD", "/health").status == 200
+    assert call(app, "GET", "/model/").status == 404
+    answer = call(app, "POST", "/predict", {"inputs": ROWS}, headers={"content-encoding": "gzip"})
+    assert answer.status == 415
+    assert "compressed" in answer.json()["error"]
+    assert call(app, "POST", "/predict", {"inputs": ROWS}, headers={"content-encoding": "identity"}).status == 200

@@ -50,3 +50,8 @@ def test_limits_and_ports_are_positive() -> None:
         Limits(seconds=float("inf"))
     with pytest.raises(ValueError, match="65535"):
         Access(port=70_000)
+
+
+def test_the_address_is_one_that_clients_can_type() -> None:
+    assert Access("0.0.0.0", names=("example.org",), token=SECRET).url == "http://example.org:8000/"
+    assert Access("::1", port=1).url == "http://[::1]:1/"

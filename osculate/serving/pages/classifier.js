@@ -1,17 +1,21 @@
 // A classifier: uncertain inputs, reliability, and entropy in and out of distribution.
 
-import { Chart, chooser, element, legend, percent, picture, section, shape, short, slider, soft, table } from "./draw.js";
+import { Chart, chooser, element, inWords, legend, mean, median, percent, picture, section, shape, short, slider, soft, table } from "./draw.js";
 
 const KINDS = { network: "first", posterior: "second" };
+// Those of the two that the run has, and the last of them.
+const kindsOf = (found) => Object.keys(KINDS).filter((kind) => kind in found);
+const lastOf = (found) => kindsOf(found).at(-1);
+const words = (found) => legend(...kindsOf(found).map((kind) => [KINDS[kind], kind]));
 
 export function show(content, main) {
   main.append(uncertain(content), reliability(content), entropies(content));
 }
 
-function uncertain({ uncertain: inputs, classes, inputs: count }) {
+function uncertain({ uncertain: inputs, classes, columns, scores, inputs: count }) {
   const detail = element("div", { class: "big", "aria-live": "polite" });
   const buttons = inputs.map((input, place) => {
-    const name = `test input ${input.index}, ${input.label}, entropy ${short(input.entropy.posterior)}`;
+    const name = `test input ${input.index}, ${input.label}, entropy ${short(input.entropy[lastOf(scores)])}`;
     const shown = input.picture ? picture(input.picture, "") : null;
     shown?.setAttribute("aria-hidden", "true");
     return element("button", { type: "button", "aria-pressed": "false", "aria-label": name, on: { click: () => select(place) } },
@@ -19,26 +23,28 @@ function uncertain({ uncertain: inputs, classes, inputs: count }) {
   });
   function select(place) {
     buttons.forEach((button, at) => button.setAttribute("aria-pressed", String(at === place)));
-    detail.replaceChildren(...detailOf(inputs[place], classes));
+    detail.replaceChildren(...detailOf(inputs[place], classes, columns));
   }
   const list = element("ul", { class: "list" }, ...buttons.map((button) => element("li", {}, button)));
   const made = section("Most uncertain inputs",
-    soft(`The ${inputs.length} of ${count} test inputs whose predictive of the posterior has the largest entropy, with their true class.`),
+    soft(`The ${inputs.length} of ${count} test inputs whose predictive of the ${lastOf(scores)} has the largest entropy, with their true class.`),
     element("div", { class: "columns" }, list, detail));
   if (inputs.length) select(0);
   return made;
 }
 
-function* detailOf(input, classes) {
+function* detailOf(input, classes, columns) {
   const image = input.picture && picture(input.picture, `test input ${input.index}`);
   yield element("h2", { text: `Test input ${input.index}: ${input.label}` });
-  yield image ?? soft(`Begins with ${input.values.map(short).join(", ")}`);
-  yield legend(`network, entropy ${short(input.entropy.network)} nats`, `posterior, ${short(input.entropy.posterior)} nats`);
+  if (input.row.length) yield table(["Column", "Value"], columns.map((column, at) => [column.name, inWords(input.row[at], column)]));
+  else yield image ?? soft(`Begins with ${input.values.map(short).join(", ")}`);
+  const kinds = kindsOf(input.entropy);
+  yield legend(...kinds.map((kind) => [KINDS[kind], `${kind}, entropy ${short(input.entropy[kind])} nats`]));
   const order = classes.map((name, place) => ({ name, place }))
-    .sort((a, b) => input.probabilities.posterior[b.place] - input.probabilities.posterior[a.place]).slice(0, 12);
-  yield element("div", { class: "bars", role: "group", "aria-label": "probabilities" }, ...order.flatMap(({ name, place }) => [
+    .sort((a, b) => input.probabilities[kinds.at(-1)][b.place] - input.probabilities[kinds.at(-1)][a.place]).slice(0, 12);
+  yield element("div", { class: kinds.length > 1 ? "bars" : "bars alone", role: "group", "aria-label": "probabilities" }, ...order.flatMap(({ name, place }) => [
     element("span", { text: name }),
-    ...Object.entries(KINDS).map(([kind, type]) => bar(input.probabilities[kind][place], kind, type)),
+    ...kinds.map((kind) => bar(input.probabilities[kind][place], kind, KINDS[kind])),
   ]));
 }
 
@@ -70,20 +76,21 @@ function reliability({ scores }) {
   const control = slider("Bins", { min: 2, max: 40, step: 1, value: 12, words: String, change: (count) => {
     const chart = new Chart({ x: [0, 1], y: [0, 1], xTitle: "confidence", yTitle: "share of right predictions", title: "reliability" });
     chart.line([[0, 0], [1, 1]], "even");
-    for (const [kind, type] of Object.entries(KINDS)) {
+    for (const kind of kindsOf(scores)) {
+      const type = KINDS[kind];
       const points = bins(scores[kind], count).map((bin) => [bin.confidence / bin.size, bin.right / bin.size, bin.size]);
       chart.line(points, type);
       for (const [x, y, size] of points) chart.dot(x, y, type, 2 + 8 * Math.sqrt(size / scores[kind].right.length));
     }
+    chart.says(`in ${count} bins, ${kindsOf(scores).map((kind) => `${kind}: ${percent(mean(scores[kind].right))} right at a mean confidence of ${percent(mean(scores[kind].confidence))}, mean distance from the line ${percent(calibrationError(scores[kind], count))}`).join("; ")}.`);
     place.replaceChildren(chart.svg);
-    const mean = (values) => values.reduce((sum, value) => sum + value, 0) / values.length;
-    numbers.replaceChildren(table(["", "accuracy", "mean confidence", "ECE"], Object.keys(KINDS).map((kind) => [
+    numbers.replaceChildren(table(["", "accuracy", "mean confidence", "ECE"], kindsOf(scores).map((kind) => [
       kind, percent(mean(scores[kind].right)), percent(mean(scores[kind].confidence)), percent(calibrationError(scores[kind], count)),
     ])));
   } });
   control.moved();
   return section("Reliability", element("div", { class: "columns" },
-    element("figure", {}, place, legend("network", "posterior")),
+    element("figure", {}, place, words(scores)),
     element("div", {}, control.label, numbers,
       soft("Larger dots stand for more inputs. On the dashed line, confidence is the share of right predictions; ECE is the mean distance from it."))));
 }
@@ -94,11 +101,11 @@ function entropies({ inside, outside, classes }) {
   const numbers = element("div", { "aria-live": "polite" });
   const most = Math.log(classes.length);
   let set = 0;
-  let kind = "posterior";
-  const start = [...inside.posterior].sort((a, b) => a - b)[Math.floor(0.95 * (inside.posterior.length - 1))];
+  let kind = lastOf(inside);
+  const start = [...inside[kind]].sort((a, b) => a - b)[Math.floor(0.95 * (inside[kind].length - 1))];
   const control = slider("Threshold of the entropy, nats", { min: 0, max: most, step: most / 200, value: start, change: draw });
   const sets = titles.length > 1 ? chooser("Out of distribution:", titles, (at) => { set = at; draw(); }) : null;
-  const kinds = chooser("Entropy of", Object.keys(KINDS).reverse(), (at) => { kind = ["posterior", "network"][at]; draw(); });
+  const kinds = kindsOf(inside).length > 1 ? chooser("Entropy of", kindsOf(inside).reverse(), (at) => { kind = kindsOf(inside).reverse()[at]; draw(); }) : null;
   function draw() {
     const threshold = Number(control.input.value);
     const within = inside[kind];
@@ -113,15 +120,17 @@ function entropies({ inside, outside, classes }) {
     chart.line([[threshold, 0], [threshold, chart.y[1]]], "mark");
     place.replaceChildren(chart.svg);
     const above = (values) => values.filter((value) => value > threshold).length / values.length;
+    const half = (values, name) => `${name}: half are above ${short(median(values))} nats, ${percent(above(values))} above the threshold`;
+    chart.says(`${[half(within, "test inputs"), ...(without.length ? [half(without, titles[set])] : [])].join("; ")}.`);
     const found = [["test inputs above the threshold (false alarms)", percent(above(within))]];
     if (without.length) found.push([`${titles[set]} below the threshold (missed)`, percent(1 - above(without))], ["AUROC", area(within, without).toFixed(3)]);
     numbers.replaceChildren(table(["Error rates", ""], found));
   }
   draw();
-  const words = titles.length ? legend("out of distribution", "test inputs") : soft("No out-of-distribution data are known for these data.");
+  const key = titles.length ? legend(["first", "out of distribution"], ["second", "test inputs"]) : soft("No out-of-distribution data are known for these data.");
   return section("Entropy in and out of distribution", element("div", { class: "columns" },
-    element("figure", {}, place, words),
-    element("div", {}, control.label, sets?.label, kinds.label, numbers)));
+    element("figure", {}, place, key),
+    element("div", {}, control.label, sets?.label, kinds?.label, numbers)));
 }
 
 function histogram(values, most, count = 30) {

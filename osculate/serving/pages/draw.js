@@ -97,8 +97,9 @@ export function shape(name, attributes, text) {
 }
 
 export class Chart {
-  constructor({ x, y, xTitle, yTitle, title, width = 420, height = 280 }) {
-    Object.assign(this, { x, y, width, height });
+  // `xNames`: words at 0, 1, … in place of numbers; `xWords`: a number as words.
+  constructor({ x, y, xTitle, yTitle, title, xNames, xWords = short, width = 420, height = 280 }) {
+    Object.assign(this, { x, y, title, xNames, xWords, width, height });
     this.svg = shape("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": title });
     this.axes(xTitle, yTitle);
   }
@@ -111,6 +112,11 @@ export class Chart {
     return this.height - 40 - ((value - this.y[0]) / (this.y[1] - this.y[0] || 1)) * (this.height - 52);
   }
 
+  // A sentence with the main numbers, for who does not see the chart.
+  says(sentence) {
+    this.svg.setAttribute("aria-label", `${this.title}: ${sentence}`);
+  }
+
   add(name, attributes, text) {
     const made = shape(name, attributes, text);
     this.svg.append(made);
@@ -119,8 +125,11 @@ export class Chart {
 
   axes(xTitle, yTitle) {
     const { width, height } = this;
-    for (const value of ticks(this.x)) {
-      this.add("text", { x: this.px(value), y: height - 24, "text-anchor": "middle" }, short(value));
+    const step = this.xNames && Math.ceil(this.xNames.length / 7);
+    for (const value of this.xNames ? this.xNames.keys() : ticks(this.x)) {
+      if (step && value % step) continue;
+      const words = this.xNames ? clipped(this.xNames[value]) : this.xWords(value);
+      this.add("text", { x: this.px(value), y: height - 24, "text-anchor": "middle" }, words);
       this.add("line", { class: "axis", x1: this.px(value), x2: this.px(value), y1: 12, y2: height - 40 });
     }
     for (const value of ticks(this.y)) {
@@ -145,6 +154,30 @@ export class Chart {
   dot(x, y, type, radius = 2.5) {
     return this.add("circle", { cx: this.px(x), cy: this.py(y), r: radius, class: `fill-${type}`, "fill-opacity": 0.7 });
   }
+}
+
+const clipped = (text) => (text.length > 9 ? `${text.slice(0, 8)}…` : text);
+
+export const mean = (values) => values.reduce((sum, value) => sum + value, 0) / values.length;
+export const median = (values) => [...values].sort((a, b) => a - b)[values.length >> 1];
+
+// A value of a column in words.
+export function inWords(value, { kind }) {
+  if (value === null) return "missing";
+  if (kind === "date") return new Date(864e5 * value).toISOString().slice(0, 10);
+  return typeof value === "number" ? short(value) : value;
+}
+
+// The axis of the values of a column, and the place of a value on it, which is null for a missing one.
+export function across(column, values, margin) {
+  if (column.kind === "category") {
+    const names = column.categories.filter((name) => values.includes(name));
+    const place = (value) => (value === null ? null : names.indexOf(value));
+    return { axis: { x: [-0.5, names.length - 0.5], xNames: names, xTitle: column.name }, place };
+  }
+  const there = values.filter((value) => value !== null);
+  const words = (value) => inWords(value, column);
+  return { axis: { x: extent(there, margin), xWords: words, xTitle: column.name }, place: (value) => value };
 }
 
 function ticks([low, high]) {
@@ -174,8 +207,7 @@ export function table(heads, rows) {
     element("table", {}, element("thead", {}, head), element("tbody", {}, ...body)));
 }
 
-// The names of the two curves of a chart.
-export function legend(first, second) {
-  return element("p", { class: "soft" }, element("span", { class: "key first" }), first,
-    element("span", { class: "key second" }), second);
+// The names of the curves of a chart, as pairs of a colour and a text.
+export function legend(...pairs) {
+  return element("p", { class: "soft" }, ...pairs.flatMap(([type, text]) => [element("span", { class: `key ${type}` }), text]));
 }

@@ -1,7 +1,7 @@
 // The page: reads the run, asks for a token where one is needed, and shows the view of its kind.
 
 import { run, say, setToken } from "./api.js";
-import { element } from "./draw.js";
+import { element, soft } from "./draw.js";
 
 const main = document.getElementById("main");
 const views = {
@@ -30,7 +30,7 @@ async function start() {
     document.title = `${content.title} · osculate explore`;
     document.getElementById("title").textContent = `${content.title}: ${content.kind}`;
     const view = await views[content.kind]();
-    main.replaceChildren();
+    main.replaceChildren(...(content.notes ?? []).map(soft));
     view.show(content, main);
   } catch (error) {
     if (error.status === 401) ask();

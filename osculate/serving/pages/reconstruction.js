@@ -57,6 +57,9 @@ export function show(content, main) {
     chart.line(columns.map((x) => [x + 1, arrays.mean[at(x)]]), "second");
     if (state.kind === 2) chart.line(columns.map((x) => [x + 1, drawn[x]]), "mark");
     if (truth) chart.line(columns.map((x) => [x + 1, truth[at(x)]]), "first");
+    const means = columns.map((x) => arrays.mean[at(x)]);
+    const bars = columns.map((x) => arrays.deviation[at(x)]);
+    chart.says(`means from ${short(Math.min(...means))} to ${short(Math.max(...means))}, standard deviations from ${short(Math.min(...bars))} to ${short(Math.max(...bars))}.`);
     row.replaceChildren(chart.svg);
   }
   function choose(x, y) {
