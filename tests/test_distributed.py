@@ -96,7 +96,7 @@ def test_answers_are_those_of_one_process(group: Processes, structure: str) -> N
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.double, pytest.param(torch.float, marks=pytest.mark.release)])
-@pytest.mark.parametrize("likelihood", ["categorical", "gaussian"])
+@pytest.mark.parametrize("likelihood", ["categorical", pytest.param("gaussian", marks=RELEASE)])
 @pytest.mark.parametrize("structure", [*QUICK, *OTHERS])
 def test_every_structure_is_that_of_one_process(
     group: Processes, structure: str, likelihood: str, dtype: torch.dtype

@@ -72,7 +72,17 @@ CHEAP = (
     "functions-sensitivity",
 )
 #: Experiments that run before a release alone: they take half a minute and more, or their siblings run the same code.
-LONG = ("calibration", "calibration-choice", "dip-kmnist", "functions-active", "functions-optimisation")
+LONG = (
+    "calibration",
+    "calibration-cause",
+    "calibration-choice",
+    "dip-calibration",
+    "dip-kmnist",
+    "dip-large",
+    "foundation-worth",
+    "functions-active",
+    "functions-optimisation",
+)
 #: Experiments that run with one seed, as they take several seconds with it.
 ONE_SEED = frozenset(
     {

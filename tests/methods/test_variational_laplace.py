@@ -230,7 +230,7 @@ def test_the_head_start_is_of_training_alone() -> None:
     assert_close(1 / q.variance(), 48 * method.running.average + method.delta)
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_learned_and_closed_form_variances_agree() -> None:
     settings = VariationalUpdates(every=1, rows=1.0, memory=0.998, recompute=False)
     closed_method = VariationalLaplace(network(), CLASSES, settings=settings)
