@@ -63,7 +63,9 @@ def content_of(data: Any, wanted: Wanted) -> Content:
     if isinstance(data, tuple | list) and len(data) == 2 and not _is_row(data):
         x, y = data
         if hasattr(x, "columns") and y is not None:
-            return with_targets(frame_of(x, "the table"), y, "the table") if wanted.targets else _of_object(x, wanted)
+            if not wanted.targets:
+                return _of_object(x, wanted)
+            return with_targets(frame_of(x, "the table"), y, "the table", wanted)
         arrays = {INPUTS: x} if y is None else {INPUTS: x, TARGET: y}
         return _of_object(arrays, wanted)
     return _of_object(data, wanted)

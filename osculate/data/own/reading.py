@@ -15,8 +15,10 @@ from osculate.data.own.array_inputs import ArrayInputs
 from osculate.data.own.content import Content, Wanted, listed
 from osculate.data.own.opening import content_of
 from osculate.data.own.parts import Parts, Sizes
+from osculate.data.own.pictures import FOLDER
 from osculate.data.own.schema import Schema
 from osculate.data.own.table_inputs import TableInputs
+from osculate.data.own.tables import NO_TARGET
 from osculate.data.own.targets import Targets
 
 
@@ -96,6 +98,9 @@ def read(
         if image_size is not None:
             require_whole("image_size", image_size)
         content = content_of(data, Wanted(names, groups, split_column, size))
+        if content.labels:  # a folder of images
+            column = target if names not in (None, (), (NO_TARGET,), (FOLDER,)) else None
+            _require_no_roles(content.name, {"target": column, "groups": groups, "split_column": split_column})
     else:
         content = schema.open(data, parts=True)
     parts = Parts.of(content, Sizes(train_size, validation_size, test_fraction, seed))
@@ -115,6 +120,16 @@ def read(
     name = Path(data).stem if isinstance(data, str | PathLike) else "data"
     scaling = None if schema.targets is None else schema.targets.scaling
     return OwnData(name, train, validation, test, schema.classes, schema.inputs.scaling, scaling, schema)
+
+
+def _require_no_roles(folder: str, roles: Mapping[str, Any]) -> None:
+    """Raise ValueError for a column that is named for a folder of images."""
+    for role, name in roles.items():
+        if name is not None:
+            raise ValueError(
+                f"{role}={name!r} (--{role.replace('_', '-')}) is for columns and arrays, and {folder} holds images, "
+                "whose folders are their classes and parts: leave it out."
+            )
 
 
 def _inputs(

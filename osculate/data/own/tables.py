@@ -222,7 +222,7 @@ def frame_of(thing: Any, name: str) -> Any:
         raise ValueError(f"the columns of {name} are no table ({error}): give them one length.") from error
 
 
-def with_targets(frame: Any, y: Any, name: str) -> Content:
+def with_targets(frame: Any, y: Any, name: str, wanted: Wanted) -> Content:
     """A table whose targets are passed beside it, as a pandas series or an array."""
     import pandas as pd
 
@@ -234,9 +234,12 @@ def with_targets(frame: Any, y: Any, name: str) -> Content:
             "rows and targets have different indices in pandas: they are paired in their order.", stacklevel=4
         )
     if values.ndim > 1 and values.shape[1] > 1:
-        names = tuple(map(str, getattr(y, "columns", range(values.shape[1]))))
-        return Content(name, frame.rename(columns=str).reset_index(drop=True), values.astype(np.float64), names)
-    column = "target" if getattr(y, "name", None) is None else str(y.name)
-    if column in frame.columns:
-        raise ValueError(f"the column {column!r} is among the inputs and the targets: drop it from the inputs.")
-    return table_content(frame.assign(**{column: values.reshape(-1)}), name, Wanted((column,)))
+        names = tuple(map(str, getattr(y, "columns", [f"target {number}" for number in range(values.shape[1])])))
+    else:
+        names = ("target" if getattr(y, "name", None) is None else str(y.name),)
+    frame, columns = frame.rename(columns=str), values.reshape(len(values), -1).T
+    for column in names:
+        if column in frame.columns:
+            raise ValueError(f"the column {column!r} is among the inputs and the targets: drop it from the inputs.")
+    with_y = frame.assign(**dict(zip(names, columns, strict=True)))
+    return table_content(with_y, name, replace(wanted, target=names))
