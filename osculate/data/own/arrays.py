@@ -26,9 +26,9 @@ def npy_content(path: Path, wanted: Wanted) -> Content:
     """A file of inputs; the target is another file, which is found if the names differ by "inputs" and "targets"."""
     arrays = {INPUTS: _npy(path)}
     target = wanted.target
-    if target is None and "inputs" in path.name:
+    if target in (None, (TARGET,)) and "inputs" in path.name:  # a schema knows the targets as y
         beside = path.with_name(path.name.replace("inputs", "targets"))
-        target = (str(beside),) if beside.is_file() else None
+        target = (str(beside),) if beside.is_file() else target
     if wanted.targets and target is not None and target != (NO_TARGET,):
         if not target[0].endswith(".npy") or not Path(target[0]).is_file():
             raise ValueError(

@@ -12,7 +12,7 @@ from torch import Tensor
 from osculate.checks import require_whole
 from osculate.data.dataset import Dataset
 from osculate.data.own.array_inputs import ArrayInputs
-from osculate.data.own.content import Content, Wanted, listed
+from osculate.data.own.content import Content, Source, Wanted, listed
 from osculate.data.own.opening import content_of
 from osculate.data.own.parts import Parts, Sizes
 from osculate.data.own.pictures import FOLDER
@@ -92,8 +92,8 @@ def read(
     >>> data.classes, data.schema.features
     (('no', 'yes'), ('size', 'colour=blue', 'colour=red'))
     """
+    names = (target,) if isinstance(target, str) else None if target is None else tuple(target)
     if schema is None:
-        names = (target,) if isinstance(target, str) else None if target is None else tuple(target)
         size = None if image_size is None else (image_size, image_size)
         if image_size is not None:
             require_whole("image_size", image_size)
@@ -102,7 +102,7 @@ def read(
             column = target if names not in (None, (), (NO_TARGET,), (FOLDER,)) else None
             _require_no_roles(content.name, {"target": column, "groups": groups, "split_column": split_column})
     else:
-        content = schema.open(data, parts=True)
+        content = data if isinstance(data, Content) else schema.open(data, parts=True, target=names)
     parts = Parts.of(content, Sizes(train_size, validation_size, test_fraction, seed))
     if schema is None:
         targets = None
@@ -112,12 +112,13 @@ def read(
         inputs = _inputs(content, columns or {}, channel_axis, size is not None)
         default = content.is_table or targets is None or targets.classes is None
         inputs = inputs.fitted(content, parts.train, default if standardise is None else standardise)
-        schema = Schema(inputs, targets, groups, split_column)
+        schema = Schema(inputs, targets, groups, split_column, Source.of(content))
     x, y = schema.tensors(content)
     train, validation, test = ((x[rows], y[rows]) for rows in (parts.train, parts.validation, parts.test))
     if schema.classes is not None:
         _warn_of_empty(schema.classes, train[1], content.name)
-    name = Path(data).stem if isinstance(data, str | PathLike) else "data"
+    path = data.name if isinstance(data, Content) else data
+    name = Path(path).stem if isinstance(path, str | PathLike) else "data"
     scaling = None if schema.targets is None else schema.targets.scaling
     return OwnData(name, train, validation, test, schema.classes, schema.inputs.scaling, scaling, schema)
 
