@@ -59,6 +59,7 @@ class SchemaOptions:
     split_column: str | None = None
     image_size: int | None = None
     channel_axis: str | None = None
+    missing: str | None = None
 
 
 #: Options by which the data of a trained network are read as in the training.
@@ -86,6 +87,8 @@ class DataOptions(SchemaOptions):
         split_column: Column or array that says train, validation or test; by default the rows are split at random.
         image_size: Height and width in pixels to which images are cropped and scaled; by default they keep theirs.
         channel_axis: Place of the channels of images, first or last; by default inferred.
+        missing: Words of .csv and .tsv that count as missing beside empty cells, separated by commas, "" for none; by
+            default NA, NaN, None, null, ? and the like.
     """
 
     data: str | None = None

@@ -257,7 +257,10 @@ def test_other_parts_of_the_training_data_are_refused(
 @pytest.mark.parametrize(
     ("change", "parts"),
     [
-        (lambda frame: pd.concat([frame, frame[:7]]), ("7 rows more than the 90", "mix training and test rows", "--inputs")),
+        (
+            lambda frame: pd.concat([frame, frame[:7]]),
+            ("7 rows more than the 90", "mix training and test rows", "--inputs"),
+        ),
         (lambda frame: frame[::-1], ("has changed since the training", "90 rows", "restore the file")),
         (lambda frame: frame[:80], ("has changed since the training", "now 80")),
     ],

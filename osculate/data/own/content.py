@@ -98,6 +98,7 @@ class Wanted:
         channels: Number of channels of images, 1 or 3, or None for what they have.
         targets: False if targets are not needed, as for predictions.
         parts: False if all rows are wanted alike: groups and parts are not looked for.
+        missing: Words of text files that count as missing beside empty cells, or None for the usual ones.
     """
 
     target: tuple[str, ...] | None = None
@@ -107,6 +108,7 @@ class Wanted:
     channels: int | None = None
     targets: bool = True
     parts: bool = True
+    missing: tuple[str, ...] | None = None
 
 
 def listed(names: Sequence[Any], most: int = 12) -> str:

@@ -1,7 +1,7 @@
 """The schema: what the columns or arrays of some data are, and the transform that the training rows define."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import torch
@@ -29,13 +29,15 @@ class Schema:
         groups: Name of the column or array of the groups, or None.
         split_column: Name of the column or array with the part of each row, or None.
         source: Number and digest of the rows that were read, or None in schemas without.
+        missing: Words of text files that count as missing beside empty cells, or None for the usual ones.
     """
 
     inputs: TableInputs | ArrayInputs
     targets: Targets | None = None
     groups: str | None = None
     split_column: str | None = None
-    source: Source | None = None
+    source: Source | None = field(default=None, compare=False)
+    missing: tuple[str, ...] | None = None
 
     @property
     def classes(self) -> tuple[str, ...] | None:
@@ -59,7 +61,7 @@ class Schema:
             target: Names of the targets in these data, such as the path of a .npy file; by default those of training.
         """
         names = () if self.targets is None else target or self.targets.names
-        wanted = Wanted(names, targets=targets and bool(names), parts=parts)
+        wanted = Wanted(names, targets=targets and bool(names), parts=parts, missing=self.missing)
         if parts:
             wanted = replace(wanted, groups=self.groups, split_column=self.split_column)
         if isinstance(self.inputs, ArrayInputs) and len(self.inputs.shape) == 3:
@@ -126,6 +128,7 @@ class Schema:
             "groups": self.groups,
             "split_column": self.split_column,
             "source": None if self.source is None else asdict(self.source),
+            "missing": None if self.missing is None else list(self.missing),
         }
 
     @classmethod
@@ -145,7 +148,10 @@ class Schema:
                 None if targets is None else Targets.from_content(targets),
                 content["groups"],
                 content["split_column"],
-                None if (source := content.get("source")) is None else Source(int(source["rows"]), str(source["digest"])),
+                None
+                if (source := content.get("source")) is None
+                else Source(int(source["rows"]), str(source["digest"])),
+                None if (missing := content.get("missing")) is None else tuple(missing),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ValueError(f"the schema is damaged ({error!r}): train again.") from error

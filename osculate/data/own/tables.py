@@ -2,6 +2,7 @@
 
 import csv
 import warnings
+from collections.abc import Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -19,12 +20,19 @@ from osculate.memory import free, readable
 NO_TARGET = "none"
 #: Values that mean "missing", beside those of pandas (an empty cell, NA, NaN, null, None, …).
 MISSING = ["?"]
+#: Endings of tables that are text, and the entry of pandas' ``attrs`` with their words for missing values.
+TEXT, WORDS = (".csv", ".tsv"), "osculate.missing"
 #: Share of the free memory that the file of a table may have: in memory it takes several times as much.
 SHARE = 0.1
 
 
-def read_delimited(path: Path) -> Any:
-    """A CSV or TSV file as a pandas table; a semicolon is recognised as separator."""
+def read_delimited(path: Path, missing: Sequence[str] | None = None) -> Any:
+    """A CSV or TSV file as a pandas table; a semicolon is recognised as separator.
+
+    Args:
+        path: The file.
+        missing: Words that count as missing beside empty cells; None for :data:`MISSING` and those of pandas.
+    """
     require_library("pandas", "tables")
     import pandas as pd
 
@@ -36,7 +44,13 @@ def read_delimited(path: Path) -> Any:
             rows = csv.reader(file, delimiter=separator)
             header, first = next(rows, []), next(rows, [])
         _require_header(path, header, len(first))
-        frame = pd.read_csv(path, sep=separator, encoding="utf-8-sig", na_values=MISSING, low_memory=False)
+        words = MISSING if missing is None else ["", *missing]
+        how: dict[str, Any] = {"sep": separator, "encoding": "utf-8-sig", "low_memory": False}
+        frame = pd.read_csv(path, na_values=words, keep_default_na=missing is None, **how)
+        if lacking := [name for name in frame.columns if frame[name].isna().any()]:
+            cells = pd.read_csv(path, usecols=lacking, dtype=str, keep_default_na=False, **how)
+            found = {name: cells[name][frame[name].isna()].value_counts().to_dict() for name in lacking}
+            frame.attrs[WORDS] = {name: {word: n for word, n in each.items() if word} for name, each in found.items()}
     except UnicodeDecodeError as error:
         raise ValueError(
             f"{path} is not text in UTF-8 ({error.reason} at byte {error.start}): save it as CSV in UTF-8, or rename "
@@ -176,6 +190,12 @@ def _require_present(series: Any, name: str, role: str) -> None:
         )
 
 
+def missing_words(frame: Any, column: str) -> str:
+    """The words of a column that count as missing with their numbers of cells, for a message; "" without any."""
+    words = frame.attrs.get(WORDS, {}).get(column, {})
+    return ", ".join(f"{word!r} in {number} rows" for word, number in words.items())
+
+
 def _values(frame: Any, target: tuple[str, ...], name: str) -> np.ndarray:
     """The targets: numbers, or words of one column."""
     import pandas as pd
@@ -183,9 +203,11 @@ def _values(frame: Any, target: tuple[str, ...], name: str) -> np.ndarray:
     for column in target:
         missing = frame[column].isna().to_numpy()
         if missing.any():
+            words = missing_words(frame, column)
+            way = f' ({words} counts as missing: missing=[] or --missing "" keeps it as a word)' if words else ""
             raise ValueError(
                 f"the target {column!r} is missing in {missing.sum()} of the {len(frame)} rows of {name}, first in row "
-                f"{int(missing.argmax()) + 1}: remove them, and predict them with the trained network."
+                f"{int(missing.argmax()) + 1}{way}: remove them, and predict them with the trained network."
             )
     found = []
     for column in target:

@@ -262,7 +262,8 @@ def test_groups_and_parts_of_a_table_with_targets_beside_it(outputs: int) -> Non
     assert data.schema.features == ("x", "0")
     inputs = data.schema.inputs.scaling
     patients = [
-        set((inputs.undo(part[0])[:, 1].round() // 4).int().tolist()) for part in (data.train, data.validation, data.test)
+        set((inputs.undo(part[0])[:, 1].round() // 4).int().tolist())
+        for part in (data.train, data.validation, data.test)
     ]
     assert not (patients[0] & patients[1] or patients[0] & patients[2] or patients[1] & patients[2])
     part = np.where(np.arange(N) < 100, "train", "test")
@@ -274,3 +275,29 @@ def test_classes_of_minus_one_and_one_are_named_by_their_values() -> None:
     data = read(pd.DataFrame({"x": np.arange(N) * 0.5, "y": [-1, 1] * (N // 2)}), target="y")
     assert data.classes == ("-1", "1")
     assert set(data.train[1].tolist()) == {0, 1}
+
+
+def test_words_that_count_as_missing_are_named_and_may_be_kept(tmp_path: Path) -> None:
+    frame = pd.DataFrame(
+        {"x": np.arange(N) * 0.5, "country": ["NA", "DE", "?"] * (N // 3), "y": ["None", "Some"] * (N // 2)}
+    )
+    frame.loc[0, "x"] = np.nan
+    path = tmp_path / "t.csv"
+    frame.to_csv(path, index=False)
+    with pytest.raises(ValueError, match=says("'y' is missing in 60", "'None' in 60 rows counts", '--missing ""')):
+        read(path, target="y")
+    data = read(path, target="y", missing="?")
+    assert data.classes == ("None", "Some")
+    assert data.schema is not None
+    assert data.schema.features == ("x", "x is missing", "country=DE", "country=NA", "country is missing")
+    assert "'?' in 40 rows counts as missing" in str(data.schema)
+    again = Schema.from_content(json.loads(json.dumps(data.schema.content())))
+    assert again == data.schema
+    assert torch.equal(
+        again.read(path)[0].sum(0), torch.cat([p[0] for p in (data.train, data.validation, data.test)]).sum(0)
+    )
+    schema = read(path, target="y", missing=[]).schema
+    assert schema is not None
+    assert "country=?" in schema.features
+    with pytest.raises(ValueError, match=says("--missing", ".csv")):
+        read(frame, target="y", missing="?")
