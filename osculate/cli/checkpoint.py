@@ -154,7 +154,7 @@ class Card:
             ValueError: the shape does not fit, or there are other numbers of outputs.
         """
         self.require_known_shape(data)
-        dataset = data.load(self.schema)
+        dataset = data.load(self.schema, self.data_options())
         self.require_shape(tuple(dataset.input_shape), dataset.name)
         classes = dataset.classes is None, self.classes is None
         if (

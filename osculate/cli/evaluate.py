@@ -68,9 +68,9 @@ def run(
     """Evaluate, print and write; return what is written."""
     choose("task", evaluation.task, TASKS)
     q, card = options.open(run_options.device)
-    known, named = card.data_options().data, data.data
-    own = named is None or not is_own(named) or (known and Path(named).resolve() == Path(known).resolve())
-    dataset = card.loaded(data.over(card.data_options())) if own else _file(data, card)
+    training = card.data_options()
+    other = data.data is not None and is_own(data.data) and not data.same(training)
+    dataset = _file(data, card) if other else card.loaded(data.over(training))
     if isinstance(q.model, Autoencoder) and evaluation.task != "calibration":
         return _autoencoder(q, card, dataset, options, evaluation, run_options)
     if evaluation.task in ("calibration", "ood"):
@@ -166,7 +166,8 @@ def _file(data: DataOptions, card: Card) -> Dataset:
     """Every row of a file as the test part, in the units of the training."""
     assert data.data is not None
     schema, path = card.schema, own_data(data.data, "--data")
-    x, y = schema.read(path, targets=not card.reconstructs)
+    target = None if data.target is None else (data.target,)
+    x, y = schema.tensors(schema.open(path, targets=not card.reconstructs, target=target))
     inputs, targets = card.scaling("input"), card.scaling("target")
     if card.reconstructs:
         return Dataset(Path(path).stem, (x[:0],) * 2, (x[:0],) * 2, (x, x), input_scaling=inputs)

@@ -198,7 +198,7 @@ def _opened(options: FitOptions, data: DataOptions) -> tuple[nn.Module, Card, Da
     chosen = data if card is None else data.over(card.data_options())
     if card is not None:
         card.require_known_shape(chosen)
-    dataset = chosen.load(None if card is None else card.schema)
+    dataset = chosen.load() if card is None else chosen.load(card.schema, card.data_options())
     if card is not None:
         _require_fitting(dataset, card)
         card = replace(card, data=card_of(dataset, chosen, card.model, {}, None).data)

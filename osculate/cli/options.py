@@ -59,6 +59,11 @@ class SchemaOptions:
     split_column: str | None = None
     image_size: int | None = None
     channel_axis: str | None = None
+    missing: str | None = None
+
+
+#: Options by which the data of a trained network are read as in the training.
+READ_ALIKE = ("split", "splits", "split_seed", *SchemaOptions.__dataclass_fields__)
 
 
 @dataclass(frozen=True)
@@ -82,6 +87,8 @@ class DataOptions(SchemaOptions):
         split_column: Column or array that says train, validation or test; by default the rows are split at random.
         image_size: Height and width in pixels to which images are cropped and scaled; by default they keep theirs.
         channel_axis: Place of the channels of images, first or last; by default inferred.
+        missing: Words of .csv and .tsv that count as missing beside empty cells, separated by commas, "" for none; by
+            default NA, NaN, None, null, ? and the like.
     """
 
     data: str | None = None
@@ -92,20 +99,41 @@ class DataOptions(SchemaOptions):
     splits: str | None = None
     split_seed: int | None = None
 
+    def same(self, other: "DataOptions") -> bool:
+        """True if both name the same data set, or these options none."""
+        if self.data is None or other.data is None or self.data == other.data:
+            return self.data in (None, other.data)
+        return is_own(self.data) and is_own(other.data) and Path(self.data).resolve() == Path(other.data).resolve()
+
     def over(self, other: "DataOptions") -> "DataOptions":
-        """These options, with unset ones taken from the other if both name the same data set."""
-        if self.data not in (None, other.data):
+        """These options, with unset ones taken from those of the training if both name the same data set.
+
+        Raises:
+            ValueError: they would read the same data otherwise, so that rows of the training would be in other parts.
+        """
+        if not self.same(other):
             return self
+        for name in READ_ALIKE:
+            value, known = getattr(self, name), getattr(other, name)
+            default = "standard" if name == "splits" else 0 if name in ("split", "split_seed") else None
+            known = default if known is None else known
+            if value not in (None, known):
+                was = "it had none" if known is None else f"it had {known}"
+                raise ValueError(
+                    f"--{name.replace('_', '-')} {value} is not that of the training ({was}), whose rows would then "
+                    "count as others, such as test data: leave it out, or train again with it."
+                )
         return replace(other, **{name: value for name, value in vars(self).items() if value is not None})
 
-    def load(self, schema: Schema | None = None) -> Dataset:
+    def load(self, schema: Schema | None = None, training: "DataOptions | None" = None) -> Dataset:
         """Read the data set.
 
         Args:
             schema: The schema of the training data, for own data that a trained network gets.
+            training: The options of the training, whose file must still hold the same rows.
 
         Raises:
-            ValueError: no data set is named, or its name is unknown.
+            ValueError: no data set is named, its name is unknown, or the file of the training has changed.
             FileNotFoundError: its files are not found.
         """
         if self.data is None:
@@ -118,7 +146,11 @@ class DataOptions(SchemaOptions):
         if is_own(self.data):
             path = own_data(self.data, "--data")
             if schema is not None:
-                return read(path, schema=schema, **sizes)
+                content = schema.open(path, parts=True, target=None if self.target is None else (self.target,))
+                at_random = content.split is None
+                if at_random and schema.source is not None and training is not None and self.same(training):
+                    schema.source.require_same(content)
+                return read(content, schema=schema, **sizes)
             options = {name: getattr(self, name) for name in SchemaOptions.__dataclass_fields__}
             return read(path, task=options.pop("target_task"), **options, **sizes)
         for name in SchemaOptions.__dataclass_fields__:

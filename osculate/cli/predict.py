@@ -1,8 +1,9 @@
 """Write predictions and their uncertainties to a file.
 
-Inputs are --inputs (a table, arrays or images as in the training), or the test part of --data. --output names the file
-(.csv, .tsv, .parquet or .npz); by default a table has predictions in its own format, and other inputs in .npz and .csv.
-A page of the same name (.html) shows the most uncertain ones.
+Inputs are --inputs (a table, arrays or images as in the training), every row of another file that --data names, or the
+test part of the training data. --output names the file (.csv, .tsv, .parquet or .npz); by default a table has
+predictions in its own format, and other inputs in .npz and .csv. A page of the same name (.html) shows the most uncertain
+ones.
 """
 
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from torch.distributions import Categorical
 from osculate.autoencoders import Autoencoder
 from osculate.cli.checkpoint import MODEL, Card, read_model
 from osculate.cli.folder import POSTERIOR
-from osculate.cli.options import DataOptions, RunOptions, naming, own_data, pick_device
+from osculate.cli.options import DataOptions, RunOptions, is_own, naming, own_data, pick_device
 from osculate.cli.page import command
 from osculate.cli.report import report_predictions
 from osculate.data.own.content import Labels
@@ -129,12 +130,13 @@ LEAVES_OUT = ("train_size", "validation_size")
 def run(options: PosteriorOptions, inputs: InputOptions, data: DataOptions, run_options: RunOptions) -> dict[str, Any]:
     """Predict and write; return the files and what they hold."""
     output = run_options.output or options.folder / "predictions"
+    if output.suffix and output.suffix not in WRITERS:
+        raise ValueError(f"predictions are written as {', '.join(WRITERS)}, not {output.suffix!r}: rename --output.")
+    q, card = options.open(run_options.device)
+    if inputs.inputs is None and data.data is not None and is_own(data.data) and not data.same(card.data_options()):
+        inputs = InputOptions(Path(data.data))
     own = "" if inputs.inputs is None else inputs.inputs.suffix.lower()
     suffixes = (output.suffix,) if output.suffix else (own,) if own in TABLES else FORMATS
-    for suffix in suffixes:
-        if suffix not in WRITERS:
-            raise ValueError(f"predictions are written as {', '.join(WRITERS)}, not {suffix!r}: rename --output.")
-    q, card = options.open(run_options.device)
     schema, labels = card.schema, dict[str, Any]()
     if inputs.inputs is not None:
         content = schema.open(own_data(inputs.inputs, "--inputs"), targets=False)

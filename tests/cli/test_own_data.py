@@ -212,3 +212,68 @@ def test_cells_that_a_spreadsheet_would_execute_are_quoted(tmp_path: Path) -> No
         header, *rows = csv.reader(file)
     assert header == ["'=name", "p"]
     assert [row[0] for row in rows] == ["'=1+1", "'+cmd|' /C calc'!A0", "'@SUM(A1)", "'-x", "-1.5", "plain", "'\tx"]
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_every_command_reads_npy_files(run: Any, tmp_path: Path, named: bool) -> None:
+    x, y = np.random.default_rng(0).normal(size=(60, 3)), np.arange(60) % 2
+    np.save(tmp_path / "x_inputs.npy", x + y[:, None])
+    np.save(tmp_path / ("labels.npy" if named else "x_targets.npy"), y)
+    target = ("--target", tmp_path / "labels.npy") if named else ()
+    assert run("train", "--data", tmp_path / "x_inputs.npy", *target, *SMALL, "--output", tmp_path / "run") == 0
+    assert run("fit", "--checkpoint", tmp_path / "run") == 0
+    assert run("evaluate", "--posterior", tmp_path / "run") == 0
+    assert json.loads((tmp_path / "run" / "evaluation.json").read_text())["test_data"] == 12
+    assert run("predict", "--posterior", tmp_path / "run") == 0
+    assert run("predict", "--posterior", tmp_path / "run", "--inputs", tmp_path / "x_inputs.npy") == 0
+    with np.load(tmp_path / "run" / "predictions.npz") as written:
+        assert len(written["prediction"]) == 60
+
+
+def test_predictions_of_another_file_are_for_every_row(run: Any, bought: Path, tmp_path: Path) -> None:
+    customers(30, seed=1).drop(columns=["price", "bought"]).to_csv(tmp_path / "new.csv", index=False)
+    words = ("--data", tmp_path / "new.csv", "--output", tmp_path / "out.csv")
+    assert run("predict", "--posterior", bought / "run", *words) == 0
+    assert len(pd.read_csv(tmp_path / "out.csv")) == 30
+
+
+@pytest.mark.parametrize("command", [("fit", "--checkpoint"), ("evaluate", "--posterior"), ("predict", "--posterior")])
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        (("--split-seed", 3), ("--split-seed 3", "training (it had 0)", "leave it out")),
+        (("--data", "{}/./run/../customers.csv", "--split-seed", 3), ("--split-seed 3", "leave it out")),
+        (("--target", "colour"), ("--target colour", "it had bought")),
+    ],
+)
+def test_other_parts_of_the_training_data_are_refused(
+    run: Any, bought: Path, capsys: Any, command: tuple[str, str], words: tuple[object, ...], parts: tuple[str, ...]
+) -> None:
+    assert run(*command, bought / "run", *(str(word).format(bought) for word in words)) == 2
+    err = capsys.readouterr().err
+    assert all(part in err for part in parts), err
+
+
+@pytest.mark.parametrize(
+    ("change", "parts"),
+    [
+        (
+            lambda frame: pd.concat([frame, frame[:7]]),
+            ("7 rows more than the 90", "mix training and test rows", "--inputs"),
+        ),
+        (lambda frame: frame[::-1], ("has changed since the training", "90 rows", "restore the file")),
+        (lambda frame: frame[:80], ("has changed since the training", "now 80")),
+    ],
+)
+def test_a_changed_training_file_is_refused(
+    run: Any, bought: Path, capsys: Any, change: Any, parts: tuple[str, ...]
+) -> None:
+    path = bought / "customers.csv"
+    before = path.read_text()
+    try:
+        change(customers().drop(columns="price")).to_csv(path, index=False)
+        assert run("evaluate", "--posterior", bought / "run") == 2
+    finally:
+        path.write_text(before)
+    err = capsys.readouterr().err
+    assert all(part in err for part in parts), err

@@ -32,6 +32,7 @@ class ArrayInputs:
         resized: True if images of other sizes are cropped and scaled to this one.
         mean: Training mean of each of the F numbers of a vector; empty if they are not standardised.
         scale: Training standard deviations.
+        bytes: True if training inputs were bytes, which are divided by 255; None in schemas that do not say.
     """
 
     shape: tuple[int, ...]
@@ -39,6 +40,7 @@ class ArrayInputs:
     resized: bool = False
     mean: tuple[float, ...] = ()
     scale: tuple[float, ...] = ()
+    bytes: bool | None = None
 
     @classmethod
     def of(cls, content: Content, channel_axis: str | None, resized: bool) -> "ArrayInputs":
@@ -66,7 +68,7 @@ class ArrayInputs:
                 "bytes with astype('uint8'), which are divided by 255.",
                 stacklevel=2,
             )
-        return cls(tuple(moved.get(axis, x.shape[1:])), axis, resized)
+        return cls(tuple(moved.get(axis, x.shape[1:])), axis, resized, bytes=x.dtype == np.uint8)
 
     def fitted(self, content: Content, rows: np.ndarray, standardise: bool) -> "ArrayInputs":
         """The same, with the statistics of these rows if vectors of numbers are to be standardised."""
@@ -81,10 +83,11 @@ class ArrayInputs:
         return Scaling(torch.tensor(self.mean), torch.tensor(self.scale)) if self.mean else None
 
     def tensor(self, content: Content) -> Float[Tensor, "N *F"]:
-        """The inputs of a network; bytes are divided by 255.
+        """The inputs of a network; bytes are divided by 255, unless training has standardised other numbers.
 
         Raises:
-            ValueError: the shape is another one, also after the channel axis is moved.
+            ValueError: the shape is another one, also after the channel axis is moved; or training inputs were bytes and
+                these are not, or the other way round, and their units are not known to be the same.
         """
         if content.is_table:
             raise ValueError(
@@ -93,7 +96,8 @@ class ArrayInputs:
             )
         x = torch.from_numpy(np.ascontiguousarray(content.x))
         found = tuple(x.shape[1:])
-        if x.ndim == 4 and found != self.shape and (found[-1], *found[:-1]) == self.shape:
+        moved = (found[-1], *found[:-1]) == self.shape  # where both fit, as in training
+        if x.ndim == 4 and moved and (found != self.shape or self.channel_axis == LAST):
             x = x.permute(0, 3, 1, 2).contiguous()
         elif x.ndim == 3 and (1, *found) == self.shape:
             x = x[:, None]
@@ -103,10 +107,25 @@ class ArrayInputs:
                 f"the inputs in {content.name!r} have shape {found} each, but the network takes {self.shape}: reshape "
                 f"them{resize}."
             )
-        if not self.mean or x.dtype == torch.uint8:
+        if not self.mean:
+            self._require_units(x, content.name)
             return as_inputs(x)
         mean, scale = (torch.tensor(each, dtype=torch.float64) for each in (self.mean, self.scale))
         return Scaling(mean, scale).apply(x.double()).float()
+
+    def _require_units(self, x: Tensor, source: str) -> None:
+        """Raise ValueError for bytes where training had other vectors, or for 0 to 255 in another type than bytes."""
+        if self.bytes is False and len(self.shape) == 1 and x.dtype == torch.uint8:
+            raise ValueError(
+                f"{source} holds bytes, which are divided by 255, and the network was trained on other numbers: convert "
+                "them to the units of the training with astype('float32')."
+            )
+        reached = float(x.abs().max()) if self.bytes and x.dtype != torch.uint8 and x.numel() else 0.0
+        if reached > BRIGHTEST or (reached > 1 and bool((x == x.round()).all())):
+            raise ValueError(
+                f"{source} reaches {reached:.4g}, and the network was trained on bytes, which are divided by "
+                "255: convert it with astype('uint8'), or divide it by 255."
+            )
 
     def labels(self, content: Content) -> Labels:
         """The names of the rows, for tables of predictions."""
@@ -132,7 +151,8 @@ class ArrayInputs:
     def from_content(cls, content: Mapping[str, Any]) -> "ArrayInputs":
         """The inputs that :meth:`content` has written."""
         shape, axis, resized = tuple(map(int, content["shape"])), str(content["channel_axis"]), bool(content["resized"])
-        return cls(shape, axis, resized, *(tuple(map(float, content[name])) for name in ("mean", "scale")))
+        numbers = (tuple(map(float, content[name])) for name in ("mean", "scale"))
+        return cls(shape, axis, resized, *numbers, content.get("bytes"))
 
 
 def _channel_axis(shape: tuple[int, ...], source: str) -> str:

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from osculate.data.files import DAMAGED, SHARE, read_all_npz
+from osculate.data.own.array_inputs import BRIGHTEST
 from osculate.data.own.content import Content, Wanted, listed
 from osculate.data.own.tables import NO_TARGET
 from osculate.memory import free, readable
@@ -26,9 +27,9 @@ def npy_content(path: Path, wanted: Wanted) -> Content:
     """A file of inputs; the target is another file, which is found if the names differ by "inputs" and "targets"."""
     arrays = {INPUTS: _npy(path)}
     target = wanted.target
-    if target is None and "inputs" in path.name:
+    if target in (None, (TARGET,)) and "inputs" in path.name:  # a schema knows the targets as y
         beside = path.with_name(path.name.replace("inputs", "targets"))
-        target = (str(beside),) if beside.is_file() else None
+        target = (str(beside),) if beside.is_file() else target
     if wanted.targets and target is not None and target != (NO_TARGET,):
         if not target[0].endswith(".npy") or not Path(target[0]).is_file():
             raise ValueError(
@@ -132,6 +133,10 @@ def _inputs(array: np.ndarray, name: str, source: str) -> np.ndarray:
     _require_numbers(array, name, source)
     if array.ndim < 2:
         raise ValueError(f"{name} in {source} must have a batch axis and features, (N, F), got shape {array.shape}.")
+    if array.ndim == 4 and array.dtype.kind in "iu" and array.dtype != np.uint8:  # bytes in a wider type
+        lowest, highest = (int(value) for value in (array.min(initial=0), array.max(initial=0)))
+        if lowest >= 0 and BRIGHTEST < highest <= 255:
+            array = array.astype(np.uint8)
     return array if array.dtype == np.uint8 else array.astype(np.float64 if array.itemsize > 4 else np.float32)
 
 

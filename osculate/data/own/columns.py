@@ -22,7 +22,7 @@ DIFFERENT = 0.5
 #: Share of numbers from which single words among them are taken for mistakes.
 MOSTLY = 0.5
 #: Names of identifiers.
-NAMED = re.compile(r"(^|[_\s.-])(id|ids|idx|index|key|uuid|guid|rowid)$|[a-z](Id|ID)$|^Unnamed: 0$", re.IGNORECASE)
+NAMED = re.compile(r"(?i:(^|[_\s.-])(id|ids|idx|index|key|uuid|guid|rowid)$|^Unnamed: 0$)|[a-z](Id|ID)$")
 #: What dates look like: year first, or day or month first.
 ISO, OTHER = re.compile(r"\d{4}-\d{1,2}-\d{1,2}([T ]|$)"), re.compile(r"\d{1,2}[./-]\d{1,2}[./-]\d{2,4}( |$)")
 #: Numbers with a decimal comma.
@@ -183,7 +183,8 @@ def _kind_of(series: Any, source: str) -> tuple[str, str]:
         whole = bool((values == np.round(values)).all())
         if whole and len(np.unique(values)) == len(series) and NAMED.search(str(series.name)):
             return NUMBER, "an identifier"
-        return (NUMBER, "constant") if len(np.unique(values)) < 2 else (NUMBER, "")
+        same = len(np.unique(values)) < 2 and len(values) == len(series)  # else whether it is missing tells something
+        return NUMBER, "constant" if same else ""
     if any(isinstance(value, list | tuple | dict | np.ndarray | bytes) for value in present.head(100)):
         return EXCLUDED, "lists, mappings or bytes, which are no single values"
     return _kind_of_words(texts(present), len(series), source)
@@ -198,7 +199,7 @@ def _kind_of_words(words: Any, rows: int, source: str) -> tuple[str, str]:
         return NUMBER, ""
     _require_no_stray_words(words, source)
     different = words.nunique()
-    if different < 2:
+    if different < 2 and len(words) == rows:
         return CATEGORY, "constant"
     if different == rows and NAMED.search(str(words.name)):
         return CATEGORY, "an identifier"

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -39,6 +40,53 @@ class Content:
 
 
 @dataclass(frozen=True)
+class Source:
+    """Number and digest of the rows of some data, by which a change is noticed.
+
+    Args:
+        rows: Number of rows.
+        digest: Digest of the values of these rows, in their order.
+    """
+
+    rows: int
+    digest: str
+
+    @classmethod
+    def of(cls, content: Content, rows: int | None = None) -> "Source":
+        """The source of all rows, or of the first ones."""
+        rows = len(content.x) if rows is None else rows
+        found = blake2b(digest_size=16)
+        columns = [content.x[name] for name in content.x.columns] if content.is_table else [content.x]
+        for values in (*columns, content.y, content.groups, content.split):
+            if values is not None:
+                found.update(_bytes(np.asarray(values[:rows])))
+        return cls(rows, found.hexdigest())
+
+    def require_same(self, content: Content) -> None:
+        """Raise ValueError if the rows are others, so that random parts would mix training and test rows."""
+        rows, apart = len(content.x), "osculate evaluate --data and predict --inputs take a file of new rows alone"
+        if rows >= self.rows and Source.of(content, self.rows) == self:
+            if rows > self.rows:
+                raise ValueError(
+                    f"{content.name} has {rows - self.rows:,} rows more than the {self.rows:,} of the training, and its "
+                    f"random parts would mix training and test rows: {apart}; or train again."
+                )
+            return
+        raise ValueError(
+            f"{content.name} has changed since the training, when it had {self.rows:,} rows (now {rows:,}), and its random "
+            f"parts would mix training and test rows: restore the file, or train again; {apart}."
+        )
+
+
+def _bytes(values: np.ndarray) -> bytes | np.ndarray:
+    """Values for a digest: numbers as they are, others as words, whatever stands for missing ones."""
+    if values.dtype.kind in "biuf":
+        return np.ascontiguousarray(values).reshape(-1).view(np.uint8)
+    words = (str(value) for value in values.reshape(-1).tolist())
+    return "\0".join("" if word in ("nan", "None", "<NA>", "NaT") else word for word in words).encode()
+
+
+@dataclass(frozen=True)
 class Wanted:
     """Parts of a source that are wanted, by the names that the user has given.
 
@@ -50,6 +98,7 @@ class Wanted:
         channels: Number of channels of images, 1 or 3, or None for what they have.
         targets: False if targets are not needed, as for predictions.
         parts: False if all rows are wanted alike: groups and parts are not looked for.
+        missing: Words of text files that count as missing beside empty cells, or None for the usual ones.
     """
 
     target: tuple[str, ...] | None = None
@@ -59,6 +108,7 @@ class Wanted:
     channels: int | None = None
     targets: bool = True
     parts: bool = True
+    missing: tuple[str, ...] | None = None
 
 
 def listed(names: Sequence[Any], most: int = 12) -> str:

@@ -13,18 +13,13 @@ from osculate.data.own.arrays import INPUTS, TARGET, array_content, as_array, np
 from osculate.data.own.content import Content, Wanted
 from osculate.data.own.hugging_face import is_saved, saved_content
 from osculate.data.own.pictures import ENDINGS, folder_content, is_pictures
-from osculate.data.own.tables import frame_of, read_delimited, read_parquet, table_content, with_targets
-
-
-def _table(read: Callable[[Path], Any]) -> Callable[[Path, Wanted], Content]:
-    return lambda path, wanted: table_content(read(path), str(path), wanted)
+from osculate.data.own.tables import TEXT, frame_of, read_delimited, read_parquet, table_content, with_targets
 
 
 #: What reads a file, by its ending.
 READERS: Mapping[str, Callable[[Path, Wanted], Content]] = {
-    ".csv": _table(read_delimited),
-    ".tsv": _table(read_delimited),
-    ".parquet": _table(read_parquet),
+    **dict.fromkeys(TEXT, lambda path, wanted: table_content(read_delimited(path, wanted.missing), str(path), wanted)),
+    ".parquet": lambda path, wanted: table_content(read_parquet(path), str(path), wanted),
     ".npz": npz_content,
     ".npy": npy_content,
 }
@@ -63,7 +58,9 @@ def content_of(data: Any, wanted: Wanted) -> Content:
     if isinstance(data, tuple | list) and len(data) == 2 and not _is_row(data):
         x, y = data
         if hasattr(x, "columns") and y is not None:
-            return with_targets(frame_of(x, "the table"), y, "the table") if wanted.targets else _of_object(x, wanted)
+            if not wanted.targets:
+                return _of_object(x, wanted)
+            return with_targets(frame_of(x, "the table"), y, "the table", wanted)
         arrays = {INPUTS: x} if y is None else {INPUTS: x, TARGET: y}
         return _of_object(arrays, wanted)
     return _of_object(data, wanted)

@@ -53,7 +53,7 @@ class Parts:
         """The parts that the data name; otherwise random rows, of which those of one group stay together.
 
         Raises:
-            ValueError: a part has another name, a size does not fit, or there are too few rows or groups.
+            ValueError: a part has another name, a group is in two parts, a size does not fit, or there are too few rows or groups.
         """
         rows, source = np.arange(len(content.x)), content.name
         if not 0 < sizes.test_fraction < 1:
@@ -63,7 +63,15 @@ class Parts:
             rest, test = _held_out(rows, content.groups, max(1, round(sizes.test_fraction * len(rows))), sizes, source)
         else:
             rest, test = rows[named != TEST], rows[named == TEST]
-        if named is not None and (named == VALIDATION).any():
+        if named is not None and content.groups is not None:
+            _require_whole_groups(content.groups, named, source)
+        own = named is not None and bool((named == VALIDATION).any())
+        available = int((named == TRAIN).sum()) if own else len(rest)
+        if sizes.train_size is not None and not 1 <= sizes.train_size <= available:
+            raise ValueError(
+                f"train_size must be from 1 to {available}, the training rows of {source}, got {sizes.train_size}."
+            )
+        if own:
             if sizes.validation_size is not None:
                 raise ValueError(
                     f"validation_size is {sizes.validation_size}, but {source} has its own validation part of "
@@ -80,12 +88,7 @@ class Parts:
                     "leave some of them to train on."
                 )
             groups = None if content.groups is None else content.groups[rest]
-            available = len(rest)
             rest, validation = _held_out(rest, groups, size, sizes, source)
-            if sizes.train_size is not None and not 1 <= sizes.train_size <= available:
-                raise ValueError(
-                    f"train_size must be from 1 to {available}, the training rows of {source}, got {sizes.train_size}."
-                )
         rest = rest[: sizes.train_size]
         if len(rest) < 2:
             raise ValueError(
@@ -106,6 +109,17 @@ def _named(split: np.ndarray, source: str) -> np.ndarray:
     if not (named == TRAIN).any():
         raise ValueError(f"no row of {source} is in the part {TRAIN!r}: mark those to train on.")
     return named
+
+
+def _require_whole_groups(groups: np.ndarray, named: np.ndarray, source: str) -> None:
+    """Raise ValueError for a group that the named parts divide."""
+    first: dict[str, str] = {}
+    for group, part in zip(groups.tolist(), named.tolist(), strict=True):
+        if first.setdefault(group, part) != part:
+            raise ValueError(
+                f"the group {group!r} of {source} is in the parts {first[group]!r} and {part!r}: give its rows one "
+                "part, or leave groups or split_column out."
+            )
 
 
 def _held_out(

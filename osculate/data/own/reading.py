@@ -12,11 +12,13 @@ from torch import Tensor
 from osculate.checks import require_whole
 from osculate.data.dataset import Dataset
 from osculate.data.own.array_inputs import ArrayInputs
-from osculate.data.own.content import Content, Wanted, listed
+from osculate.data.own.content import Content, Source, Wanted, listed
 from osculate.data.own.opening import content_of
 from osculate.data.own.parts import Parts, Sizes
+from osculate.data.own.pictures import FOLDER
 from osculate.data.own.schema import Schema
 from osculate.data.own.table_inputs import TableInputs
+from osculate.data.own.tables import NO_TARGET, TEXT
 from osculate.data.own.targets import Targets
 
 
@@ -41,6 +43,7 @@ def read(
     split_column: str | None = None,
     image_size: int | None = None,
     channel_axis: str | None = None,
+    missing: str | Sequence[str] | None = None,
     standardise: bool | None = None,
     train_size: int | None = None,
     validation_size: int | None = None,
@@ -68,6 +71,9 @@ def read(
         split_column: Name of the column or array that says train, validation or test for each row.
         image_size: Height and width to which images of a folder are cropped and scaled.
         channel_axis: "first" or "last", where the shape of images (N, channels, height, width) does not show it.
+        missing: Words of CSV and TSV files that count as missing beside empty cells, such as ["?", "-"], or one text with
+            commas; empty if all are words, such as NA for Namibia. By default "?" and what pandas knows: NA, NaN, None,
+            null, …
         standardise: True or False; by default numbers of tables are standardised, and vectors in regression.
         train_size: Rows to train on; None for all that are left.
         validation_size: Rows for validation; None for a tenth of the training rows, at most 2,000.
@@ -90,14 +96,18 @@ def read(
     >>> data.classes, data.schema.features
     (('no', 'yes'), ('size', 'colour=blue', 'colour=red'))
     """
+    names = (target,) if isinstance(target, str) else None if target is None else tuple(target)
     if schema is None:
-        names = (target,) if isinstance(target, str) else None if target is None else tuple(target)
         size = None if image_size is None else (image_size, image_size)
         if image_size is not None:
             require_whole("image_size", image_size)
-        content = content_of(data, Wanted(names, groups, split_column, size))
+        words = _words(data, missing)
+        content = content_of(data, Wanted(names, groups, split_column, size, missing=words))
+        if content.labels:  # a folder of images
+            column = target if names not in (None, (), (NO_TARGET,), (FOLDER,)) else None
+            _require_no_roles(content.name, {"target": column, "groups": groups, "split_column": split_column})
     else:
-        content = schema.open(data, parts=True)
+        content = data if isinstance(data, Content) else schema.open(data, parts=True, target=names)
     parts = Parts.of(content, Sizes(train_size, validation_size, test_fraction, seed))
     if schema is None:
         targets = None
@@ -107,14 +117,39 @@ def read(
         inputs = _inputs(content, columns or {}, channel_axis, size is not None)
         default = content.is_table or targets is None or targets.classes is None
         inputs = inputs.fitted(content, parts.train, default if standardise is None else standardise)
-        schema = Schema(inputs, targets, groups, split_column)
+        schema = Schema(inputs, targets, groups, split_column, Source.of(content), words)
     x, y = schema.tensors(content)
     train, validation, test = ((x[rows], y[rows]) for rows in (parts.train, parts.validation, parts.test))
     if schema.classes is not None:
         _warn_of_empty(schema.classes, train[1], content.name)
-    name = Path(data).stem if isinstance(data, str | PathLike) else "data"
+    path = data.name if isinstance(data, Content) else data
+    name = Path(path).stem if isinstance(path, str | PathLike) else "data"
     scaling = None if schema.targets is None else schema.targets.scaling
     return OwnData(name, train, validation, test, schema.classes, schema.inputs.scaling, scaling, schema)
+
+
+def _words(data: Any, missing: str | Sequence[str] | None) -> tuple[str, ...] | None:
+    """The words that count as missing.
+
+    Raises:
+        ValueError: they are named for data that are no text.
+    """
+    if missing is None:
+        return None
+    if not isinstance(data, str | PathLike) or Path(data).suffix.lower() not in TEXT:
+        raise ValueError(f"missing={missing!r} (--missing) is for {' and '.join(TEXT)} files: leave it out.")
+    words = missing.split(",") if isinstance(missing, str) else missing
+    return tuple(word.strip() for word in words if word.strip())
+
+
+def _require_no_roles(folder: str, roles: Mapping[str, Any]) -> None:
+    """Raise ValueError for a column that is named for a folder of images."""
+    for role, name in roles.items():
+        if name is not None:
+            raise ValueError(
+                f"{role}={name!r} (--{role.replace('_', '-')}) is for columns and arrays, and {folder} holds images, "
+                "whose folders are their classes and parts: leave it out."
+            )
 
 
 def _inputs(

@@ -1,14 +1,14 @@
 """The schema: what the columns or arrays of some data are, and the transform that the training rows define."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from osculate.data.own.array_inputs import ArrayInputs
-from osculate.data.own.content import Content, Labels, Wanted
+from osculate.data.own.content import Content, Labels, Source, Wanted
 from osculate.data.own.opening import content_of
 from osculate.data.own.table_inputs import TableInputs
 from osculate.data.own.targets import Targets
@@ -28,12 +28,16 @@ class Schema:
         targets: Names and classes of the targets; None for data of autoencoders.
         groups: Name of the column or array of the groups, or None.
         split_column: Name of the column or array with the part of each row, or None.
+        source: Number and digest of the rows that were read, or None in schemas without.
+        missing: Words of text files that count as missing beside empty cells, or None for the usual ones.
     """
 
     inputs: TableInputs | ArrayInputs
     targets: Targets | None = None
     groups: str | None = None
     split_column: str | None = None
+    source: Source | None = field(default=None, compare=False)
+    missing: tuple[str, ...] | None = None
 
     @property
     def classes(self) -> tuple[str, ...] | None:
@@ -45,16 +49,19 @@ class Schema:
         """Names of the F inputs from a table; empty for arrays."""
         return self.inputs.features if isinstance(self.inputs, TableInputs) else ()
 
-    def open(self, data: Any, targets: bool = True, parts: bool = False) -> Content:
+    def open(
+        self, data: Any, targets: bool = True, parts: bool = False, target: tuple[str, ...] | None = None
+    ) -> Content:
         """The content of other data with the same columns or shapes.
 
         Args:
             data: A path or an object, as :func:`osculate.data.read` takes it.
             targets: False if the data need no targets.
             parts: True to look for groups and parts, which only data to train on need.
+            target: Names of the targets in these data, such as the path of a .npy file; by default those of training.
         """
-        names = () if self.targets is None else self.targets.names
-        wanted = Wanted(names, targets=targets and bool(names), parts=parts)
+        names = () if self.targets is None else target or self.targets.names
+        wanted = Wanted(names, targets=targets and bool(names), parts=parts, missing=self.missing)
         if parts:
             wanted = replace(wanted, groups=self.groups, split_column=self.split_column)
         if isinstance(self.inputs, ArrayInputs) and len(self.inputs.shape) == 3:
@@ -120,6 +127,8 @@ class Schema:
             "targets": None if self.targets is None else self.targets.content(),
             "groups": self.groups,
             "split_column": self.split_column,
+            "source": None if self.source is None else asdict(self.source),
+            "missing": None if self.missing is None else list(self.missing),
         }
 
     @classmethod
@@ -139,6 +148,10 @@ class Schema:
                 None if targets is None else Targets.from_content(targets),
                 content["groups"],
                 content["split_column"],
+                None
+                if (source := content.get("source")) is None
+                else Source(int(source["rows"]), str(source["digest"])),
+                None if (missing := content.get("missing")) is None else tuple(missing),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ValueError(f"the schema is damaged ({error!r}): train again.") from error

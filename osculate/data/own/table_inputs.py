@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from difflib import get_close_matches
 from typing import Any
 
@@ -14,6 +14,7 @@ from torch import Tensor
 from osculate.data.dataset import Scaling
 from osculate.data.own.columns import CATEGORY, Column
 from osculate.data.own.content import Content, Labels, listed
+from osculate.data.own.tables import missing_words
 
 #: Reasons by which a column names the rows.
 NAMES_ROWS = "an identifier"
@@ -25,9 +26,11 @@ class TableInputs:
 
     Args:
         columns: All columns but those of targets, groups and parts, in the order of the file.
+        words: Words of a file that count as missing, in words, by the name of their column.
     """
 
     columns: tuple[Column, ...]
+    words: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, content: Content, chosen: Mapping[str, str]) -> "TableInputs":
@@ -40,7 +43,8 @@ class TableInputs:
         for name in chosen:
             if name not in frame.columns:
                 raise ValueError(f"{content.name} has no input column {name!r}: it has {listed(list(frame.columns))}.")
-        return cls(tuple(Column.of(frame[name], chosen.get(name), content.name) for name in frame.columns))
+        columns = tuple(Column.of(frame[name], chosen.get(name), content.name) for name in frame.columns)
+        return cls(columns, {name: words for name in frame.columns if (words := missing_words(frame, name))})
 
     def fitted(self, content: Content, rows: np.ndarray, standardise: bool | None) -> "TableInputs":
         """The same with the statistics of these rows.
@@ -117,11 +121,12 @@ class TableInputs:
 
     def lines(self) -> list[tuple[str, str]]:
         """Names and descriptions for the print-out."""
-        return [(column.name, str(column)) for column in self.columns]
+        also = {name: f"; {words} counts as missing (--missing)" for name, words in self.words.items()}
+        return [(column.name, f"{column}{also.get(column.name, '')}") for column in self.columns]
 
     def content(self) -> dict[str, Any]:
         """Plain types for JSON."""
-        return {"columns": [asdict(column) for column in self.columns]}
+        return {"columns": [asdict(column) for column in self.columns], "words": dict(self.words)}
 
     @classmethod
     def from_content(cls, content: Mapping[str, Any]) -> "TableInputs":
@@ -131,5 +136,6 @@ class TableInputs:
             tuple(
                 Column(**{**each, "categories": tuple(each["categories"]), "scaling": tuple(each["scaling"])})
                 for each in columns
-            )
+            ),
+            dict(content.get("words", {})),
         )

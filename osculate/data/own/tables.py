@@ -2,6 +2,7 @@
 
 import csv
 import warnings
+from collections.abc import Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -19,12 +20,19 @@ from osculate.memory import free, readable
 NO_TARGET = "none"
 #: Values that mean "missing", beside those of pandas (an empty cell, NA, NaN, null, None, …).
 MISSING = ["?"]
+#: Endings of tables that are text, and the entry of pandas' ``attrs`` with their words for missing values.
+TEXT, WORDS = (".csv", ".tsv"), "osculate.missing"
 #: Share of the free memory that the file of a table may have: in memory it takes several times as much.
 SHARE = 0.1
 
 
-def read_delimited(path: Path) -> Any:
-    """A CSV or TSV file as a pandas table; a semicolon is recognised as separator."""
+def read_delimited(path: Path, missing: Sequence[str] | None = None) -> Any:
+    """A CSV or TSV file as a pandas table; a semicolon is recognised as separator.
+
+    Args:
+        path: The file.
+        missing: Words that count as missing beside empty cells; None for :data:`MISSING` and those of pandas.
+    """
     require_library("pandas", "tables")
     import pandas as pd
 
@@ -36,7 +44,13 @@ def read_delimited(path: Path) -> Any:
             rows = csv.reader(file, delimiter=separator)
             header, first = next(rows, []), next(rows, [])
         _require_header(path, header, len(first))
-        frame = pd.read_csv(path, sep=separator, encoding="utf-8-sig", na_values=MISSING, low_memory=False)
+        words = MISSING if missing is None else ["", *missing]
+        how: dict[str, Any] = {"sep": separator, "encoding": "utf-8-sig", "low_memory": False}
+        frame = pd.read_csv(path, na_values=words, keep_default_na=missing is None, **how)
+        if lacking := [name for name in frame.columns if frame[name].isna().any()]:
+            cells = pd.read_csv(path, usecols=lacking, dtype=str, keep_default_na=False, **how)
+            found = {name: cells[name][frame[name].isna()].value_counts().to_dict() for name in lacking}
+            frame.attrs[WORDS] = {name: {word: n for word, n in each.items() if word} for name, each in found.items()}
     except UnicodeDecodeError as error:
         raise ValueError(
             f"{path} is not text in UTF-8 ({error.reason} at byte {error.start}): save it as CSV in UTF-8, or rename "
@@ -176,6 +190,12 @@ def _require_present(series: Any, name: str, role: str) -> None:
         )
 
 
+def missing_words(frame: Any, column: str) -> str:
+    """The words of a column that count as missing with their numbers of cells, for a message; "" without any."""
+    words = frame.attrs.get(WORDS, {}).get(column, {})
+    return ", ".join(f"{word!r} in {number} rows" for word, number in words.items())
+
+
 def _values(frame: Any, target: tuple[str, ...], name: str) -> np.ndarray:
     """The targets: numbers, or words of one column."""
     import pandas as pd
@@ -183,9 +203,11 @@ def _values(frame: Any, target: tuple[str, ...], name: str) -> np.ndarray:
     for column in target:
         missing = frame[column].isna().to_numpy()
         if missing.any():
+            words = missing_words(frame, column)
+            way = f' ({words} counts as missing: missing=[] or --missing "" keeps it as a word)' if words else ""
             raise ValueError(
                 f"the target {column!r} is missing in {missing.sum()} of the {len(frame)} rows of {name}, first in row "
-                f"{int(missing.argmax()) + 1}: remove them, and predict them with the trained network."
+                f"{int(missing.argmax()) + 1}{way}: remove them, and predict them with the trained network."
             )
     found = []
     for column in target:
@@ -222,7 +244,7 @@ def frame_of(thing: Any, name: str) -> Any:
         raise ValueError(f"the columns of {name} are no table ({error}): give them one length.") from error
 
 
-def with_targets(frame: Any, y: Any, name: str) -> Content:
+def with_targets(frame: Any, y: Any, name: str, wanted: Wanted) -> Content:
     """A table whose targets are passed beside it, as a pandas series or an array."""
     import pandas as pd
 
@@ -234,9 +256,12 @@ def with_targets(frame: Any, y: Any, name: str) -> Content:
             "rows and targets have different indices in pandas: they are paired in their order.", stacklevel=4
         )
     if values.ndim > 1 and values.shape[1] > 1:
-        names = tuple(map(str, getattr(y, "columns", range(values.shape[1]))))
-        return Content(name, frame.rename(columns=str).reset_index(drop=True), values.astype(np.float64), names)
-    column = "target" if getattr(y, "name", None) is None else str(y.name)
-    if column in frame.columns:
-        raise ValueError(f"the column {column!r} is among the inputs and the targets: drop it from the inputs.")
-    return table_content(frame.assign(**{column: values.reshape(-1)}), name, Wanted((column,)))
+        names = tuple(map(str, getattr(y, "columns", [f"target {number}" for number in range(values.shape[1])])))
+    else:
+        names = ("target" if getattr(y, "name", None) is None else str(y.name),)
+    frame, columns = frame.rename(columns=str), values.reshape(len(values), -1).T
+    for column in names:
+        if column in frame.columns:
+            raise ValueError(f"the column {column!r} is among the inputs and the targets: drop it from the inputs.")
+    with_y = frame.assign(**dict(zip(names, columns, strict=True)))
+    return table_content(with_y, name, replace(wanted, target=names))

@@ -174,8 +174,12 @@ def _classes_of_words(y: np.ndarray, where: str) -> tuple[str, ...]:
 
 
 def _classes_of_numbers(different: np.ndarray, rows: int, asks: bool, where: str) -> tuple[str, ...]:
-    """Names of classes that are whole numbers: those of the data; in arrays 0, 1, …, where most of these have data."""
-    if different[0] < 0:
+    """Names of classes that are whole numbers: those of the data; in arrays 0, 1, …, where most of these have data.
+
+    Raises:
+        ValueError: a class of an array is negative, or most rows would have a class of their own.
+    """
+    if different[0] < 0 and not asks:
         raise ValueError(f"{where} has the class {int(different[0])}: number classes from 0.")
     _require_rows(_words(different), rows, where)
     number = int(different[-1]) + 1

@@ -212,3 +212,38 @@ def test_wrong_sizes_and_missing_files(tmp_path: Path) -> None:
         read(tmp_path / "none.npz")
     with pytest.raises(ValueError, match="1 rows"):
         read(save(tmp_path, X=X[:2], y=LABELS[:2]))
+
+
+def test_bytes_for_a_network_of_standardised_numbers_are_standardised() -> None:
+    x = np.random.default_rng(0).integers(0, 200, (50, 3))
+    schema = read((x.astype(np.float64), NUMBERS)).schema
+    assert schema is not None
+    assert torch.equal(schema.read(x.astype(np.uint8), targets=False)[0], schema.read(x * 1.0, targets=False)[0])
+
+
+def test_bytes_and_other_numbers_are_not_mixed_in_silence() -> None:
+    x = np.random.default_rng(0).integers(0, 200, (50, 3)).astype(np.uint8)
+    of_bytes, of_numbers = (read((each, LABELS)).schema for each in (x, X))
+    assert of_bytes is not None
+    assert of_numbers is not None
+    of_bytes, of_numbers = (Schema.from_content(json.loads(json.dumps(s.content()))) for s in (of_bytes, of_numbers))
+    assert torch.allclose(of_bytes.read(x / 255, targets=False)[0], of_bytes.read(x, targets=False)[0])
+    with pytest.raises(ValueError, match=says("trained on bytes", "astype('uint8')")):
+        of_bytes.read(x.astype(np.float32), targets=False)
+    with pytest.raises(ValueError, match=says("holds bytes", "astype('float32')")):
+        of_numbers.read(x, targets=False)
+
+
+def test_whole_number_images_of_0_to_255_are_bytes() -> None:
+    images = np.random.default_rng(0).integers(0, 256, (20, 1, 4, 4))
+    wide, narrow = (read((images.astype(kind), LABELS[:20])) for kind in (np.int64, np.uint8))
+    assert torch.equal(wide.train[0], narrow.train[0])
+    assert float(wide.train[0].max()) <= 1
+
+
+def test_the_named_channel_axis_counts_where_all_axes_are_equal() -> None:
+    images = np.random.default_rng(0).normal(size=(20, 3, 3, 3)).astype(np.float32)
+    first, last = (read((images, LABELS[:20]), channel_axis=axis) for axis in ("first", "last"))
+    assert torch.equal(first.train[0].permute(0, 3, 1, 2), last.train[0])
+    assert last.schema is not None
+    assert torch.equal(last.schema.read(images, targets=False)[0], torch.from_numpy(images).permute(0, 3, 1, 2))

@@ -125,6 +125,19 @@ MISTAKES: dict[str, tuple[Callable[[Path], Any], list[str]]] = {
         lambda folder: (np.save(folder / "x.npy", np.ones((9, 2))), read(folder / "x.npy", target="y")),  # type: ignore[func-returns-value]
         ["another .npy file", "'y'"],
     ),
+    "a part of targets beside": (
+        thing((FRAME[["x"]], np.arange(30) % 2), split_column="nope"),
+        ["no column 'nope'", "split_column"],
+    ),
+    "targets among the inputs": (thing((FRAME, FRAME[["x", "y"]])), ["'x' is among the inputs and the targets"]),
+    "no training rows wanted of named parts": (
+        thing(FRAME.assign(g=["train", "validation", "test"] * 10), target="y", split_column="g", train_size=-5),
+        ["train_size must be from 1 to 10", "-5"],
+    ),
+    "a group in two parts": (
+        thing(FRAME.assign(h=["train", "test"] * 15), target="y", groups="g", split_column="h"),
+        ["group 'a'", "'train' and 'test'", "leave groups or split_column out"],
+    ),
     "a number": (thing(3), ["a path, a pair", "got int"]),
     "a few rows": (thing(FRAME[:2], target="y"), ["1 rows to train on"]),
     "rows and targets of two lengths": (thing((FRAME[["x"]], np.ones(7))), ["30 rows and 7 targets"]),

@@ -59,6 +59,12 @@ def test_images_without_labels_and_a_part_of_their_own(tmp_path: Path) -> None:
     assert [len(each[0]) for each in (data.train, data.validation, data.test)] == [8, 8, 8]
 
 
+@pytest.mark.parametrize("role", ["target", "groups", "split_column"])
+def test_a_column_named_for_a_folder_is_refused(tmp_path: Path, role: str) -> None:
+    with pytest.raises(ValueError, match=says(f"{role}='patient'", "holds images", "leave it out")):
+        read(folder_of(tmp_path, 3), **{role: "patient"})
+
+
 def test_grey_images_have_one_channel_and_palettes_three(tmp_path: Path) -> None:
     for index in range(6):
         picture(tmp_path / "grey" / f"{index}.png", mode="L")

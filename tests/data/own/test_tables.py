@@ -237,3 +237,67 @@ def test_whole_numbers_are_classes_or_amounts_as_the_user_says() -> None:
     assert read(frame, target="stars", task="regression").classes is None
     assert read(frame, target="pair").classes == ("0", "1")
     assert read(frame.assign(many=np.arange(60) * 3), target="many").classes is None
+
+
+def test_names_that_end_in_id_are_identifiers_only_after_a_capital_or_a_separator() -> None:
+    frame = pd.DataFrame({name: range(N) for name in ("bid", "humid", "PAID", "patientId", "row_id", "ID")})
+    data = read(frame.assign(y=["a", "b"] * (N // 2)), target="y")
+    assert data.schema is not None
+    assert data.schema.features == ("bid", "humid", "PAID")
+
+
+def test_a_column_of_one_value_and_missing_cells_is_not_constant() -> None:
+    frame = pd.DataFrame({"x": range(N), "consent": ["yes", None] * (N // 2), "dose": [1.0, np.nan, 1.0] * (N // 3)})
+    data = read(frame.assign(y=["a", "b"] * (N // 2)), target="y")
+    assert data.schema is not None
+    assert data.schema.features == ("x", "consent=yes", "consent is missing", "dose", "dose is missing")
+
+
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_groups_and_parts_of_a_table_with_targets_beside_it(outputs: int) -> None:
+    frame = pd.DataFrame({"x": np.arange(N) * 0.5, "patient": np.arange(N) // 4, 0: np.arange(N)})
+    y = np.random.default_rng(0).normal(size=(N, outputs))
+    data = read((frame, y), groups="patient")
+    assert data.schema is not None
+    assert data.schema.features == ("x", "0")
+    inputs = data.schema.inputs.scaling
+    patients = [
+        set((inputs.undo(part[0])[:, 1].round() // 4).int().tolist())
+        for part in (data.train, data.validation, data.test)
+    ]
+    assert not (patients[0] & patients[1] or patients[0] & patients[2] or patients[1] & patients[2])
+    part = np.where(np.arange(N) < 100, "train", "test")
+    data = read((frame.assign(part=part), y), split_column="part")
+    assert len(data.test[0]) == 20
+
+
+def test_classes_of_minus_one_and_one_are_named_by_their_values() -> None:
+    data = read(pd.DataFrame({"x": np.arange(N) * 0.5, "y": [-1, 1] * (N // 2)}), target="y")
+    assert data.classes == ("-1", "1")
+    assert set(data.train[1].tolist()) == {0, 1}
+
+
+def test_words_that_count_as_missing_are_named_and_may_be_kept(tmp_path: Path) -> None:
+    frame = pd.DataFrame(
+        {"x": np.arange(N) * 0.5, "country": ["NA", "DE", "?"] * (N // 3), "y": ["None", "Some"] * (N // 2)}
+    )
+    frame.loc[0, "x"] = np.nan
+    path = tmp_path / "t.csv"
+    frame.to_csv(path, index=False)
+    with pytest.raises(ValueError, match=says("'y' is missing in 60", "'None' in 60 rows counts", '--missing ""')):
+        read(path, target="y")
+    data = read(path, target="y", missing="?")
+    assert data.classes == ("None", "Some")
+    assert data.schema is not None
+    assert data.schema.features == ("x", "x is missing", "country=DE", "country=NA", "country is missing")
+    assert "'?' in 40 rows counts as missing" in str(data.schema)
+    again = Schema.from_content(json.loads(json.dumps(data.schema.content())))
+    assert again == data.schema
+    assert torch.equal(
+        again.read(path)[0].sum(0), torch.cat([p[0] for p in (data.train, data.validation, data.test)]).sum(0)
+    )
+    schema = read(path, target="y", missing=[]).schema
+    assert schema is not None
+    assert "country=?" in schema.features
+    with pytest.raises(ValueError, match=says("--missing", ".csv")):
+        read(frame, target="y", missing="?")
