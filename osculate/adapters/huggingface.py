@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -18,8 +19,12 @@ from osculate.posteriors import Gaussian
 from osculate.serialization import save
 
 require_library("transformers", "callbacks of Hugging Face's Trainer")
+from accelerate.utils import send_to_device  # noqa: E402
 from transformers import TrainerCallback  # noqa: E402
+from transformers.loss.loss_utils import ForCausalLMLoss  # noqa: E402
 
+#: Relative difference to the loss of the model at which the likelihood is another one; half precision has 0.01.
+APART = 0.02
 #: The label that the losses of transformers ignore.
 IGNORED = -100
 
@@ -44,7 +49,8 @@ class LaplaceTrainerCallback(TrainerCallback):
         posterior: The posterior; None until the training has ended.
 
     Raises:
-        ValueError: when the training ends, what ``laplace`` raises; batches without "labels".
+        ValueError: when the training begins, batches without "labels", or labels whose -log p is not the loss of the
+            model; when the training ends, what ``laplace`` raises.
 
     Cost: that of :func:`osculate.methods.laplace.laplace`, after the training.
     """
@@ -62,6 +68,24 @@ class LaplaceTrainerCallback(TrainerCallback):
         self.validation = validation
         self.options = options
         self.posterior: Gaussian | None = None
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Refuse labels that are not those of the loss, before hours of training rather than after.
+
+        Args:
+            args: Arguments of the training.
+            state: State of the training.
+            control: Control flow of the training, which stays as it is.
+            **kwargs: The model as ``model`` and the loader as ``train_dataloader``, among others.
+        """
+        self.posterior = None
+        loader = kwargs["train_dataloader"]
+        data, collate = getattr(loader, "dataset", None), getattr(loader, "collate_fn", None)
+        if collate is None or not hasattr(data, "__getitem__") or not hasattr(data, "__len__"):
+            return  # a stream: reading from it would change what the training sees
+        with torch.random.fork_rng():  # collators may draw
+            batch = collate([data[n] for n in range(min(2, len(data)))])
+        _Task(kwargs["model"]).check(kwargs["model"], batch, self.likelihood)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Fit the posterior, and write it.
@@ -97,8 +121,13 @@ class _Task:
         model = unwrapped(model)
         model = getattr(model, "_orig_mod", model)  # that of torch.compile
         base: Any = getattr(model, "get_base_model", lambda: model)()  # that of PEFT
-        self._shifts = getattr(base, "loss_type", None) == "ForCausalLM"
-        self._problem = getattr(getattr(base, "config", None), "problem_type", None)
+        self._shifts = getattr(base, "loss_function", None) is ForCausalLMLoss
+        self._config = getattr(base, "config", None)
+
+    @property
+    def _problem(self) -> str | None:
+        """The type of the problem, which a classifier finds in its first batch."""
+        return getattr(self._config, "problem_type", None)
 
     @property
     def likelihood(self) -> Likelihood:
@@ -106,6 +135,29 @@ class _Task:
         if self._problem == "regression":
             return GaussianNoise()
         return Bernoulli() if self._problem == "multi_label_classification" else Categorical(ignore_index=IGNORED)
+
+    @torch.no_grad()
+    def check(self, model: nn.Module, batch: Mapping[str, Any], likelihood: Likelihood | None) -> None:
+        """Compare the likelihood of classes with the loss of the model, on one batch.
+
+        Raises:
+            ValueError: they differ, or the batch has no labels.
+        """
+        self(batch)  # has labels
+        device = next(model.parameters()).device
+        with undisturbed(model):
+            found = model.eval()(**send_to_device(dict(batch), device))
+        if likelihood is not None or not isinstance(self.likelihood, Categorical):
+            return  # noise scales and means over entries are not in the loss
+        _, y = self(batch)
+        logits = found.logits.float()
+        ours = F.cross_entropy(logits.flatten(0, -2), y.to(device).flatten(), ignore_index=IGNORED)
+        if not bool((ours - found.loss.float()).abs() <= APART * ours.abs()):
+            raise ValueError(
+                f"the loss of {type(unwrapped(model)).__name__} on a batch is {float(found.loss):.4g}, and -log p of "
+                f"its labels {float(ours):.4g}: the posterior would have other targets than the training. Pass "
+                "likelihood=, or fit with osc.laplace on pairs (x, y)."
+            )
 
     def __call__(self, batch: Mapping[str, Any]) -> tuple[dict[str, Any], Tensor]:
         """Inputs and targets of a batch.

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable
-from math import isfinite
+from math import inf, isfinite
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +78,7 @@ class LaplaceCallback(Callback):
         """Fit the posterior, and write it."""
         network, data = self._network(pl_module), trainer.train_dataloader
         before = pl_module.device
-        validation = trainer.val_dataloaders if self.validation is True else self.validation
+        validation = _only(trainer.val_dataloaders) if self.validation is True else self.validation
         if validation is not None:
             validation = self._pairs(validation)
         batches = trainer.num_training_batches
@@ -116,9 +116,33 @@ class LaplaceCallback(Callback):
 
     def _pairs(self, loader: Any, batches: int | None = None) -> Any:
         """The batches as pairs, as far as the training read them."""
-        if self.batch is None and (batches is None or len(loader) <= batches):
+        if self.batch is None and (batches is None or _length(loader) <= batches):
             return loader
         return Pairs(loader, self.batch or _same, batches)
+
+
+def _length(loader: Any) -> float:
+    """The number of batches of a loader, infinite if it does not know it."""
+    try:
+        return len(loader)
+    except TypeError:
+        return inf
+
+
+def _only(loaders: Any) -> Any:
+    """The loader of a list of one.
+
+    Raises:
+        ValueError: there are several.
+    """
+    if not isinstance(loaders, list | tuple):
+        return loaders
+    if len(loaders) != 1:
+        raise ValueError(
+            f"the trainer has {len(loaders)} validation loaders, and the posterior is tuned on one: pass it as "
+            "validation=loader."
+        )
+    return loaders[0]
 
 
 def _same(batch: Any) -> Any:

@@ -142,3 +142,27 @@ def test_batches_without_labels_are_named() -> None:
     callback = LaplaceTrainerCallback()
     with pytest.raises(ValueError, match="a batch has input_ids, attention_mask, and no 'labels'"):
         callback.on_train_end(None, None, None, model=llama("SequenceClassification"), train_dataloader=[inputs()])
+
+
+def test_labels_are_shifted_where_the_loss_shifts_them(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    sizes = {"vocab_size": VOCABULARY, "n_embd": 8, "n_layer": 1, "n_head": 2, "n_positions": 8}
+    model = transformers.GPT2LMHeadModel(transformers.GPT2Config(**sizes))  # does not name its loss
+    data = rows([ids[:size] for ids, size in zip(IDS, LENGTHS, strict=True)])
+    options = {"structure": "diag", "prior": 1.0, "refine": False}
+    q = trained(model, data, LaplaceTrainerCallback(**options), tmp_path)
+    batch, model = padded(data), model.eval()
+    nll = -q.likelihood.log_prob(
+        model(**inputs()).logits, torch.nn.functional.pad(batch["labels"][:, 1:], (0, 1), value=-100)
+    )
+    torch.testing.assert_close(nll.sum() / (batch["labels"][:, 1:] >= 0).sum(), model(**batch).loss)
+    assert q.fit.statistics["log_likelihood"] == pytest.approx(-float(nll.sum()), rel=1e-4)
+
+
+def test_another_loss_is_refused_before_the_training(tmp_path: Path) -> None:
+    model = llama("SequenceClassification", num_labels=3)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    model.loss_function = lambda *_, pooled_logits, **__: pooled_logits.square().mean()
+    with pytest.raises(ValueError, match="other targets than the training"):
+        trained(model, rows(CLASSES), LaplaceTrainerCallback(subset="last_layer"), tmp_path)
+    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, TensorDataset
 
 import osculate as osc
 
@@ -45,7 +45,7 @@ class Classifier(pl.LightningModule):
     def training_step(self, batch: Any, number: int) -> Tensor:
         return nn.functional.cross_entropy(self(batch[0]), batch[1])
 
-    def validation_step(self, batch: Any, number: int) -> None:
+    def validation_step(self, batch: Any, number: int, dataloader_idx: int = 0) -> None:
         self.log("nll", nn.functional.cross_entropy(self(batch[0]), batch[1]))
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
@@ -119,6 +119,37 @@ def test_what_cannot_be_fitted_is_refused_before_the_training() -> None:
         trained(LaplaceCallback(LIKELIHOOD, module="net"))
     with pytest.raises(ValueError, match="validation data of the trainer, which has none"):
         trained(LaplaceCallback(LIKELIHOOD, validation=True), data=WithoutValidation())
+
+
+class InLists(Points):
+    """A stream, and validation loaders in a list."""
+
+    def __init__(self, held_out: int) -> None:
+        super().__init__()
+        self.held_out = held_out
+
+    def train_dataloader(self) -> DataLoader:
+        return DataLoader(Stream(), batch_size=16)
+
+    def val_dataloader(self) -> list:
+        return [super().val_dataloader()] * self.held_out
+
+
+class Stream(IterableDataset):
+    """Rows without a length."""
+
+    def __iter__(self) -> Any:
+        return iter(zip(X, Y, strict=True))
+
+
+def test_streams_and_lists_of_loaders() -> None:
+    callback = LaplaceCallback(LIKELIHOOD, validation=True, refine=False)
+    trained(callback, data=InLists(1), limit_train_batches=2)
+    assert callback.posterior is not None
+    assert callback.posterior.num_data == 32
+    assert callback.posterior.tuning is not None
+    with pytest.raises(ValueError, match="2 validation loaders, and the posterior is tuned on one"):
+        trained(LaplaceCallback(LIKELIHOOD, validation=True, refine=False), data=InLists(2))
 
 
 def test_pairs_of_a_loader_without_the_rows_that_a_sampler_repeats() -> None:
