@@ -140,9 +140,10 @@ def number_of_batches(data: Data, batch_size: int = BATCH_SIZE) -> int | None:
         return None
     if isinstance(data, Dataset):
         return -(-len(data) // batch_size)  # type: ignore[arg-type]
-    if isinstance(data, DataLoader) and isinstance(data.dataset, IterableDataset):
+    try:
+        return len(data)  # type: ignore[arg-type]
+    except TypeError:  # a stream, or a loader of one
         return None
-    return len(data) if isinstance(data, Sized) else None
 
 
 def shuffled(data: Data, batch_size: int, generator: torch.Generator | None = None) -> Iterable:

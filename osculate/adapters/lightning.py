@@ -121,7 +121,7 @@ class LaplaceCallback(Callback):
         return Pairs(loader, self.batch or _same, batches)
 
 
-def _length(loader: Any) -> float:
+def _length(loader: Any) -> int | float:
     """The number of batches of a loader, infinite if it does not know it."""
     try:
         return len(loader)
