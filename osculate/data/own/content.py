@@ -68,47 +68,56 @@ class Source:
         if rows >= self.rows and Source.of(content, self.rows) == self:
             if rows > self.rows:
                 raise ValueError(
-                    f"{content.name} has {rows - self.rows:,} rows more than the {self.rows:,} of the training, and its "
-                    f"random parts would mix training and test rows: {apart}; or train again."
+                    f"{content.name} has {rows - self.rows:,} rows more than the {self.rows:,} of the training, and "
+                    f"its random parts would mix training and test rows: {apart}; or train again."
                 )
             return
         raise ValueError(
-            f"{content.name} has changed since the training, when it had {self.rows:,} rows (now {rows:,}), and its random "
-            f"parts would mix training and test rows: restore the file, or train again; {apart}."
+            f"{content.name} has changed since the training, when it had {self.rows:,} rows (now {rows:,}), and its "
+            f"random parts would mix training and test rows: restore the file, or train again; {apart}."
         )
 
 
-def _bytes(values: np.ndarray) -> bytes | np.ndarray:
+def _bytes(values: np.ndarray) -> bytes | memoryview:
     """Values for a digest: numbers as they are, others as words, whatever stands for missing ones."""
     if values.dtype.kind in "biuf":
-        return np.ascontiguousarray(values).reshape(-1).view(np.uint8)
+        return memoryview(np.ascontiguousarray(values).reshape(-1).view(np.uint8))
     words = (str(value) for value in values.reshape(-1).tolist())
     return "\0".join("" if word in ("nan", "None", "<NA>", "NaT") else word for word in words).encode()
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """Parts of a source that are wanted, by the names that the user has given.
+class Named:
+    """Names and words that the user has given.
 
     Args:
         target: Names of the target columns or of the target array; empty for no targets, None where none was given.
         groups: Name of the column or array of the groups.
         split_column: Name of the column or array with the part of each row.
-        image_size: Height and width to which images are cropped and scaled, or None to keep theirs.
-        channels: Number of channels of images, 1 or 3, or None for what they have.
-        targets: False if targets are not needed, as for predictions.
-        parts: False if all rows are wanted alike: groups and parts are not looked for.
         missing: Words of text files that count as missing beside empty cells, or None for the usual ones.
     """
 
     target: tuple[str, ...] | None = None
     groups: str | None = None
     split_column: str | None = None
+    missing: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Wanted(Named):
+    """Parts of a source that are wanted, by the names that the user has given.
+
+    Args:
+        image_size: Height and width to which images are cropped and scaled, or None to keep theirs.
+        channels: Number of channels of images, 1 or 3, or None for what they have.
+        targets: False if targets are not needed, as for predictions.
+        parts: False if all rows are wanted alike: groups and parts are not looked for.
+    """
+
     image_size: tuple[int, int] | None = None
     channels: int | None = None
     targets: bool = True
     parts: bool = True
-    missing: tuple[str, ...] | None = None
 
 
 def listed(names: Sequence[Any], most: int = 12) -> str:
