@@ -81,7 +81,7 @@ class Source:
 def _bytes(values: np.ndarray) -> bytes | memoryview:
     """Values for a digest: numbers as they are, others as words, whatever stands for missing ones."""
     if values.dtype.kind in "biuf":
-        return memoryview(np.ascontiguousarray(values).reshape(-1).view(np.uint8))
+        return np.ascontiguousarray(values).reshape(-1).view(np.uint8).data
     words = (str(value) for value in values.reshape(-1).tolist())
     return "\0".join("" if word in ("nan", "None", "<NA>", "NaT") else word for word in words).encode()
 

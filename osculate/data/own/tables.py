@@ -203,8 +203,8 @@ def _values(frame: Any, target: tuple[str, ...], name: str) -> np.ndarray:
     for column in target:
         missing = frame[column].isna().to_numpy()
         if missing.any():
-            words = missing_words(frame, column)
-            way = f' ({words} counts as missing: missing=[] or --missing "" keeps it as a word)' if words else ""
+            also = missing_words(frame, column)
+            way = f' ({also} counts as missing: missing=[] or --missing "" keeps it as a word)' if also else ""
             raise ValueError(
                 f"the target {column!r} is missing in {missing.sum()} of the {len(frame)} rows of {name}, first in row "
                 f"{int(missing.argmax()) + 1}{way}: remove them, and predict them with the trained network."
