@@ -40,7 +40,7 @@ class Content:
 
 
 @dataclass(frozen=True)
-class Source:
+class Fingerprint:
     """Number and digest of the rows of some data, by which a change is noticed.
 
     Args:
@@ -52,7 +52,7 @@ class Source:
     digest: str
 
     @classmethod
-    def of(cls, content: Content, rows: int | None = None) -> "Source":
+    def of(cls, content: Content, rows: int | None = None) -> "Fingerprint":
         """The source of all rows, or of the first ones."""
         rows = len(content.x) if rows is None else rows
         found = blake2b(digest_size=16)
@@ -65,7 +65,7 @@ class Source:
     def require_same(self, content: Content) -> None:
         """Raise ValueError if the rows are others, so that random parts would mix training and test rows."""
         rows, apart = len(content.x), "osculate evaluate --data and predict --inputs take a file of new rows alone"
-        if rows >= self.rows and Source.of(content, self.rows) == self:
+        if rows >= self.rows and Fingerprint.of(content, self.rows) == self:
             if rows > self.rows:
                 raise ValueError(
                     f"{content.name} has {rows - self.rows:,} rows more than the {self.rows:,} of the training, and "

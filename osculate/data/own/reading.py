@@ -12,7 +12,7 @@ from torch import Tensor
 from osculate.checks import require_whole
 from osculate.data.dataset import Dataset
 from osculate.data.own.array_inputs import ArrayInputs
-from osculate.data.own.content import Content, Source, Wanted, listed
+from osculate.data.own.content import Content, Fingerprint, Wanted, listed
 from osculate.data.own.opening import content_of
 from osculate.data.own.parts import Parts, Sizes
 from osculate.data.own.pictures import FOLDER
@@ -117,7 +117,7 @@ def read(
         inputs = _inputs(content, columns or {}, channel_axis, size is not None)
         default = content.is_table or targets is None or targets.classes is None
         inputs = inputs.fitted(content, parts.train, default if standardise is None else standardise)
-        schema = Schema(inputs, targets, groups, split_column, Source.of(content), words)
+        schema = Schema(inputs, targets, groups, split_column, Fingerprint.of(content), words)
     x, y = schema.tensors(content)
     train, validation, test = ((x[rows], y[rows]) for rows in (parts.train, parts.validation, parts.test))
     if schema.classes is not None:
