@@ -178,7 +178,8 @@ class Card:
         if (known := self.facts.get("schema")) is not None:
             return Schema.from_content(known)
         x, y = (_numbers(self.scaling(which)) for which in ("input", "target"))
-        inputs = ArrayInputs(self.input_shape, FIRST if len(self.input_shape) == 3 else "", False, *x)
+        mean, scale = x or ((), ())
+        inputs = ArrayInputs(self.input_shape, FIRST if len(self.input_shape) == 3 else "", False, mean, scale)
         return Schema(inputs, None if self.reconstructs else Targets((TARGET,), self.classes, *y))
 
     def data_options(self) -> DataOptions:

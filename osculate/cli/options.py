@@ -49,14 +49,20 @@ def own_data(path: str | Path, option: str) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SchemaOptions:
-    """Facts about the user's own data that are not inferred; :class:`DataOptions` describes them."""
+class ColumnOptions:
+    """Roles and kinds of the columns of the user's own data; :class:`DataOptions` describes them."""
 
     target: str | None = None
     target_task: str | None = None
     columns: dict[str, str] | None = None
     groups: str | None = None
     split_column: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SchemaOptions(ColumnOptions):
+    """Facts about the user's own data that are not inferred; :class:`DataOptions` describes them."""
+
     image_size: int | None = None
     channel_axis: str | None = None
     missing: str | None = None

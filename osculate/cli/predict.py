@@ -2,8 +2,8 @@
 
 Inputs are --inputs (a table, arrays or images as in the training), every row of another file that --data names, or the
 test part of the training data. --output names the file (.csv, .tsv, .parquet or .npz); by default a table has
-predictions in its own format, and other inputs in .npz and .csv. A page of the same name (.html) shows the most uncertain
-ones.
+predictions in its own format, and other inputs in .npz and .csv. A page of the same name (.html) shows the most
+uncertain ones.
 """
 
 from dataclasses import dataclass

@@ -86,8 +86,8 @@ class ArrayInputs:
         """The inputs of a network; bytes are divided by 255, unless training has standardised other numbers.
 
         Raises:
-            ValueError: the shape is another one, also after the channel axis is moved; or training inputs were bytes and
-                these are not, or the other way round, and their units are not known to be the same.
+            ValueError: the shape is another one, also after the channel axis is moved; or training inputs were bytes
+                and these are numbers in other units, or the other way round.
         """
         if content.is_table:
             raise ValueError(
@@ -117,8 +117,8 @@ class ArrayInputs:
         """Raise ValueError for bytes where training had other vectors, or for 0 to 255 in another type than bytes."""
         if self.bytes is False and len(self.shape) == 1 and x.dtype == torch.uint8:
             raise ValueError(
-                f"{source} holds bytes, which are divided by 255, and the network was trained on other numbers: convert "
-                "them to the units of the training with astype('float32')."
+                f"{source} holds bytes, which are divided by 255, and the network was trained on other numbers: "
+                "convert them to the units of the training with astype('float32')."
             )
         reached = float(x.abs().max()) if self.bytes and x.dtype != torch.uint8 and x.numel() else 0.0
         if reached > BRIGHTEST or (reached > 1 and bool((x == x.round()).all())):
@@ -151,8 +151,8 @@ class ArrayInputs:
     def from_content(cls, content: Mapping[str, Any]) -> "ArrayInputs":
         """The inputs that :meth:`content` has written."""
         shape, axis, resized = tuple(map(int, content["shape"])), str(content["channel_axis"]), bool(content["resized"])
-        numbers = (tuple(map(float, content[name])) for name in ("mean", "scale"))
-        return cls(shape, axis, resized, *numbers, content.get("bytes"))
+        mean, scale = (tuple(map(float, content[name])) for name in ("mean", "scale"))
+        return cls(shape, axis, resized, mean, scale, content.get("bytes"))
 
 
 def _channel_axis(shape: tuple[int, ...], source: str) -> str:

@@ -40,7 +40,7 @@ class Content:
 
 
 @dataclass(frozen=True)
-class Source:
+class Fingerprint:
     """Number and digest of the rows of some data, by which a change is noticed.
 
     Args:
@@ -52,7 +52,7 @@ class Source:
     digest: str
 
     @classmethod
-    def of(cls, content: Content, rows: int | None = None) -> "Source":
+    def of(cls, content: Content, rows: int | None = None) -> "Fingerprint":
         """The source of all rows, or of the first ones."""
         rows = len(content.x) if rows is None else rows
         found = blake2b(digest_size=16)
@@ -65,50 +65,59 @@ class Source:
     def require_same(self, content: Content) -> None:
         """Raise ValueError if the rows are others, so that random parts would mix training and test rows."""
         rows, apart = len(content.x), "osculate evaluate --data and predict --inputs take a file of new rows alone"
-        if rows >= self.rows and Source.of(content, self.rows) == self:
+        if rows >= self.rows and Fingerprint.of(content, self.rows) == self:
             if rows > self.rows:
                 raise ValueError(
-                    f"{content.name} has {rows - self.rows:,} rows more than the {self.rows:,} of the training, and its "
-                    f"random parts would mix training and test rows: {apart}; or train again."
+                    f"{content.name} has {rows - self.rows:,} rows more than the {self.rows:,} of the training, and "
+                    f"its random parts would mix training and test rows: {apart}; or train again."
                 )
             return
         raise ValueError(
-            f"{content.name} has changed since the training, when it had {self.rows:,} rows (now {rows:,}), and its random "
-            f"parts would mix training and test rows: restore the file, or train again; {apart}."
+            f"{content.name} has changed since the training, when it had {self.rows:,} rows (now {rows:,}), and its "
+            f"random parts would mix training and test rows: restore the file, or train again; {apart}."
         )
 
 
-def _bytes(values: np.ndarray) -> bytes | np.ndarray:
+def _bytes(values: np.ndarray) -> bytes | memoryview:
     """Values for a digest: numbers as they are, others as words, whatever stands for missing ones."""
     if values.dtype.kind in "biuf":
-        return np.ascontiguousarray(values).reshape(-1).view(np.uint8)
+        return np.ascontiguousarray(values).reshape(-1).view(np.uint8).data
     words = (str(value) for value in values.reshape(-1).tolist())
     return "\0".join("" if word in ("nan", "None", "<NA>", "NaT") else word for word in words).encode()
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """Parts of a source that are wanted, by the names that the user has given.
+class Named:
+    """Names and words that the user has given.
 
     Args:
         target: Names of the target columns or of the target array; empty for no targets, None where none was given.
         groups: Name of the column or array of the groups.
         split_column: Name of the column or array with the part of each row.
-        image_size: Height and width to which images are cropped and scaled, or None to keep theirs.
-        channels: Number of channels of images, 1 or 3, or None for what they have.
-        targets: False if targets are not needed, as for predictions.
-        parts: False if all rows are wanted alike: groups and parts are not looked for.
         missing: Words of text files that count as missing beside empty cells, or None for the usual ones.
     """
 
     target: tuple[str, ...] | None = None
     groups: str | None = None
     split_column: str | None = None
+    missing: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Wanted(Named):
+    """Parts of a source that are wanted, by the names that the user has given.
+
+    Args:
+        image_size: Height and width to which images are cropped and scaled, or None to keep theirs.
+        channels: Number of channels of images, 1 or 3, or None for what they have.
+        targets: False if targets are not needed, as for predictions.
+        parts: False if all rows are wanted alike: groups and parts are not looked for.
+    """
+
     image_size: tuple[int, int] | None = None
     channels: int | None = None
     targets: bool = True
     parts: bool = True
-    missing: tuple[str, ...] | None = None
 
 
 def listed(names: Sequence[Any], most: int = 12) -> str:

@@ -15,7 +15,6 @@ from osculate.data.own.hugging_face import is_saved, saved_content
 from osculate.data.own.pictures import ENDINGS, folder_content, is_pictures
 from osculate.data.own.tables import TEXT, frame_of, read_delimited, read_parquet, table_content, with_targets
 
-
 #: What reads a file, by its ending.
 READERS: Mapping[str, Callable[[Path, Wanted], Content]] = {
     **dict.fromkeys(TEXT, lambda path, wanted: table_content(read_delimited(path, wanted.missing), str(path), wanted)),

@@ -53,7 +53,8 @@ class Parts:
         """The parts that the data name; otherwise random rows, of which those of one group stay together.
 
         Raises:
-            ValueError: a part has another name, a group is in two parts, a size does not fit, or there are too few rows or groups.
+            ValueError: a part has another name, a group is in two parts, a size does not fit, or there are too
+                few rows or groups.
         """
         rows, source = np.arange(len(content.x)), content.name
         if not 0 < sizes.test_fraction < 1:
@@ -65,8 +66,8 @@ class Parts:
             rest, test = rows[named != TEST], rows[named == TEST]
         if named is not None and content.groups is not None:
             _require_whole_groups(content.groups, named, source)
-        own = named is not None and bool((named == VALIDATION).any())
-        available = int((named == TRAIN).sum()) if own else len(rest)
+        own = 0 if named is None else int(np.count_nonzero(named == VALIDATION))
+        available = int(np.count_nonzero(named == TRAIN)) if own else len(rest)
         if sizes.train_size is not None and not 1 <= sizes.train_size <= available:
             raise ValueError(
                 f"train_size must be from 1 to {available}, the training rows of {source}, got {sizes.train_size}."
@@ -75,7 +76,7 @@ class Parts:
             if sizes.validation_size is not None:
                 raise ValueError(
                     f"validation_size is {sizes.validation_size}, but {source} has its own validation part of "
-                    f"{int((named == VALIDATION).sum())} rows: leave validation_size out."
+                    f"{own} rows: leave validation_size out."
                 )
             rest, validation = rows[named == TRAIN], rows[named == VALIDATION]
             rest, _ = _held_out(rest, None, 0, sizes, source)

@@ -12,7 +12,7 @@ from torch import Tensor
 from osculate.checks import require_whole
 from osculate.data.dataset import Dataset
 from osculate.data.own.array_inputs import ArrayInputs
-from osculate.data.own.content import Content, Source, Wanted, listed
+from osculate.data.own.content import Content, Fingerprint, Wanted, listed
 from osculate.data.own.opening import content_of
 from osculate.data.own.parts import Parts, Sizes
 from osculate.data.own.pictures import FOLDER
@@ -71,9 +71,9 @@ def read(
         split_column: Name of the column or array that says train, validation or test for each row.
         image_size: Height and width to which images of a folder are cropped and scaled.
         channel_axis: "first" or "last", where the shape of images (N, channels, height, width) does not show it.
-        missing: Words of CSV and TSV files that count as missing beside empty cells, such as ["?", "-"], or one text with
-            commas; empty if all are words, such as NA for Namibia. By default "?" and what pandas knows: NA, NaN, None,
-            null, …
+        missing: Words of CSV and TSV files that count as missing beside empty cells, such as ["?", "-"], or one text
+            with commas; empty if all are words, such as NA for Namibia. By default "?" and what pandas knows: NA, NaN,
+            None, null, …
         standardise: True or False; by default numbers of tables are standardised, and vectors in regression.
         train_size: Rows to train on; None for all that are left.
         validation_size: Rows for validation; None for a tenth of the training rows, at most 2,000.
@@ -102,7 +102,7 @@ def read(
         if image_size is not None:
             require_whole("image_size", image_size)
         words = _words(data, missing)
-        content = content_of(data, Wanted(names, groups, split_column, size, missing=words))
+        content = content_of(data, Wanted(names, groups, split_column, words, size))
         if content.labels:  # a folder of images
             column = target if names not in (None, (), (NO_TARGET,), (FOLDER,)) else None
             _require_no_roles(content.name, {"target": column, "groups": groups, "split_column": split_column})
@@ -117,7 +117,7 @@ def read(
         inputs = _inputs(content, columns or {}, channel_axis, size is not None)
         default = content.is_table or targets is None or targets.classes is None
         inputs = inputs.fitted(content, parts.train, default if standardise is None else standardise)
-        schema = Schema(inputs, targets, groups, split_column, Source.of(content), words)
+        schema = Schema(inputs, targets, groups, split_column, Fingerprint.of(content), words)
     x, y = schema.tensors(content)
     train, validation, test = ((x[rows], y[rows]) for rows in (parts.train, parts.validation, parts.test))
     if schema.classes is not None:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from osculate.data.own.array_inputs import ArrayInputs
-from osculate.data.own.content import Content, Labels, Source, Wanted
+from osculate.data.own.content import Content, Fingerprint, Labels, Wanted
 from osculate.data.own.opening import content_of
 from osculate.data.own.table_inputs import TableInputs
 from osculate.data.own.targets import Targets
@@ -36,7 +36,7 @@ class Schema:
     targets: Targets | None = None
     groups: str | None = None
     split_column: str | None = None
-    source: Source | None = field(default=None, compare=False)
+    source: Fingerprint | None = field(default=None, compare=False)
     missing: tuple[str, ...] | None = None
 
     @property
@@ -150,7 +150,7 @@ class Schema:
                 content["split_column"],
                 None
                 if (source := content.get("source")) is None
-                else Source(int(source["rows"]), str(source["digest"])),
+                else Fingerprint(int(source["rows"]), str(source["digest"])),
                 None if (missing := content.get("missing")) is None else tuple(missing),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:

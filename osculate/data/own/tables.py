@@ -44,9 +44,9 @@ def read_delimited(path: Path, missing: Sequence[str] | None = None) -> Any:
             rows = csv.reader(file, delimiter=separator)
             header, first = next(rows, []), next(rows, [])
         _require_header(path, header, len(first))
-        words = MISSING if missing is None else ["", *missing]
+        absent = MISSING if missing is None else ["", *missing]
         how: dict[str, Any] = {"sep": separator, "encoding": "utf-8-sig", "low_memory": False}
-        frame = pd.read_csv(path, na_values=words, keep_default_na=missing is None, **how)
+        frame = pd.read_csv(path, na_values=absent, keep_default_na=missing is None, **how)
         if lacking := [name for name in frame.columns if frame[name].isna().any()]:
             cells = pd.read_csv(path, usecols=lacking, dtype=str, keep_default_na=False, **how)
             found = {name: cells[name][frame[name].isna()].value_counts().to_dict() for name in lacking}
@@ -203,8 +203,8 @@ def _values(frame: Any, target: tuple[str, ...], name: str) -> np.ndarray:
     for column in target:
         missing = frame[column].isna().to_numpy()
         if missing.any():
-            words = missing_words(frame, column)
-            way = f' ({words} counts as missing: missing=[] or --missing "" keeps it as a word)' if words else ""
+            also = missing_words(frame, column)
+            way = f' ({also} counts as missing: missing=[] or --missing "" keeps it as a word)' if also else ""
             raise ValueError(
                 f"the target {column!r} is missing in {missing.sum()} of the {len(frame)} rows of {name}, first in row "
                 f"{int(missing.argmax()) + 1}{way}: remove them, and predict them with the trained network."
