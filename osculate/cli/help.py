@@ -93,6 +93,9 @@ class Typed:
     def help(self) -> str:
         """The sentence with the default, if it has one that the sentence does not name."""
         text = " ".join(self.text.split())
+        if self.default is True:  # the switch is the denial
+            text = text.removeprefix("False to ")
+            text = text[:1].upper() + text[1:]
         if self.default in (None, MISSING) or isinstance(self.default, bool) or "default" in text:
             return text
         return f"{text.removesuffix('.')}; by default {self.default}."
