@@ -1,5 +1,6 @@
 """The help of the command line: commands in groups on one screen, and the options of each in groups."""
 
+import re
 import shutil
 import textwrap
 import types
@@ -86,7 +87,8 @@ class Typed:
     def values(self) -> str:
         """The kind of values that it takes, for an error."""
         if dict in self.kinds:
-            return f"a name and a value, as in {self.flag}.width 32"
+            example = next(iter(re.findall(rf"as in {self.flag}\.([^;,.]+)", " ".join(self.text.split()))), "KEY VALUE")
+            return f"a name and a value, as in {self.flag}.{example}"
         return " or ".join(KINDS[kind][1] for kind in self.kinds)
 
     @property

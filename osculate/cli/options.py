@@ -48,8 +48,9 @@ def own_data(path: str | Path, option: str) -> str:
         FileNotFoundError: there is neither.
     """
     if "://" not in str(path) and not Path(path).exists():
+        kind = "file" if Path(path).suffix else "file or folder"
         raise FileNotFoundError(
-            f"there is no file or folder {str(path)!r} relative to {str(Path.cwd())!r}{_near(str(path))}: name one "
+            f"there is no {kind} {str(path)!r} relative to {str(Path.cwd())!r}{_near(str(path))}: name one "
             f"with {option}; accepted are {ACCEPTED}."
         )
     return str(path)
@@ -142,14 +143,11 @@ class DataOptions:
             self.data, folder=self.data_folder, split=self.split or 0, splits=self.splits or "standard", **sizes
         )
 
-
     def _require_unset(self, names: Iterable[str], use: str, kind: str) -> None:
         """Raise ValueError for an option that these data do not use."""
         for name in names:
             if getattr(self, name) is not None:
-                raise ValueError(
-                    f"--{name.replace('_', '-')} is for {use}, and {self.data!r} is {kind}: leave it out."
-                )
+                raise ValueError(f"--{name.replace('_', '-')} is for {use}, and {self.data!r} is {kind}: leave it out.")
 
 
 @dataclass(frozen=True)

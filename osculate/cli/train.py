@@ -1,11 +1,13 @@
 """Train a network on a table, arrays or images of yours, or a data set.
 
---method NAME --help shows the options of a method. An autoencoder learns to reconstruct its inputs. Writes to --output (by default runs/train): config.yaml,
-model.safetensors, metrics.json, training.csv, schema.json for your own data, last.ckpt (last.safetensors for hmc)
-to resume, posterior.safetensors if the method has a posterior, report.html, and its figures.
+--method NAME --help shows the options of a method. An autoencoder learns to reconstruct its inputs. Writes to --output
+(by default runs/train): config.yaml, model.safetensors, metrics.json, training.csv, schema.json for your own data,
+last.ckpt (last.safetensors for hmc) to resume, posterior.safetensors if the method has a posterior, report.html, and
+its figures.
 """
 
 import time
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cache
@@ -206,7 +208,9 @@ def run(
     if rounds > 1:
         course["kept epoch"] = min(trained.history, key=lambda row: row["validation_nll"])["epoch"]
     if course:
-        print(f"trained: epochs {last['epoch']}, {', '.join(f'{name} {_short(value)}' for name, value in course.items())}")
+        print(
+            f"trained: epochs {last['epoch']}, {', '.join(f'{name} {_short(value)}' for name, value in course.items())}"
+        )
     if method.kind.by_evidence:
         card = with_noise_of(trained.posterior, card)
     elif options.noise is None:
@@ -316,6 +320,12 @@ def network_name(model: str, method: MethodOptions, shape: tuple[int, ...], has_
         name = "lenet" if shape[1] == 28 else "cnn"
     else:
         name = "mlp"
+        if len(shape) == 3 and not method.kind.hidden_units:
+            warnings.warn(
+                f"images of {shape[1]} × {shape[2]} pixels get the network mlp, because the convolutional ones take "
+                "square images: crop those of a folder with --image-size, or name your own network with --model.",
+                stacklevel=2,
+            )
     built_in = is_autoencoder(name)
     if method.has_codes and not built_in and ":" not in name:
         raise ValueError(

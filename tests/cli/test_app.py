@@ -9,6 +9,8 @@ from osculate import curvature, networks, structures
 from osculate.cli import main
 from osculate.cli.app import COMMANDS
 from osculate.cli.demo_fits import RECIPES
+from osculate.cli.methods import MethodOptions
+from osculate.cli.train import network_name
 from osculate.data.shifted import PARTNERS
 from osculate.predictive import link
 from osculate.training import Settings
@@ -187,6 +189,12 @@ def test_a_method_has_its_own_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert set(shown["--method vae"]) - set(shown[""]) == {"--codes"}
     assert set(shown["--method deep_ensemble"]) - set(shown[""]) == {"--members"}
     assert main(["train", "--method", "swagg", "--help"]) == 2
+
+
+def test_images_that_are_not_square_get_a_warning() -> None:
+    with pytest.warns(UserWarning, match="--image-size"):
+        assert network_name("auto", MethodOptions(), (3, 8, 12), True) == "mlp"
+    assert network_name("auto", MethodOptions(), (3, 8, 8), True) == "cnn"
 
 
 def test_switches_say_what_they_do() -> None:

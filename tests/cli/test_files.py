@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 import yaml
+from PIL import Image
 from safetensors.torch import load_file, save_file
 from torch import nn
 

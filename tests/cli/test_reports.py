@@ -141,6 +141,8 @@ def test_a_script_of_completions_is_a_script(shell: str, tmp_path: Path) -> None
         ("fit --no-", {"--no-refine", "--no-tune", "--no-progress"}),
         ("train --data digi", {"digits", "digits.npz"}),
         ("evaluate --task im", {"imputation"}),
+        ("train --target-task re", {"regression"}),
+        ("train --channel-axis l", {"last"}),
     ],
 )
 def test_the_shell_offers_commands_options_names_and_files(typed: str, offered: set[str], tmp_path: Path) -> None:
