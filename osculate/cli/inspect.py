@@ -1,6 +1,6 @@
 """Print what a file is, and whether it is whole.
 
-It may be a posterior, a network, a checkpoint, arrays or options, or a table or folder of images, whose schema is shown.
+It may be a posterior, a network, a checkpoint, arrays, options, or a table or folder of images, whose schema is shown.
 Nothing of it is executed, and no network is built. The exit status is 2 for a file that is damaged or unknown.
 """
 
