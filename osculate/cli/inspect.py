@@ -106,7 +106,7 @@ def _show(path: Path, facts: Iterable[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _data(path: Path) -> Iterator[tuple[str, Any]]:
-    """What training would read: the columns of a table, or the classes and shape of images."""
+    """Facts of what training would read: the columns of a table, or the classes and shape of images."""
     data = read(path, target=None if path.is_dir() else "none")
     yield "what", "folder of images" if path.is_dir() else "table"
     yield "rows", sum(len(part[0]) for part in (data.train, data.validation, data.test))
