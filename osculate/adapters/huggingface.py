@@ -80,7 +80,8 @@ class LaplaceTrainerCallback(TrainerCallback):
         """
         self.posterior = None
         loader = kwargs["train_dataloader"]
-        data, collate = getattr(loader, "dataset", None), getattr(loader, "collate_fn", None)
+        data: Any = getattr(loader, "dataset", None)
+        collate: Any = getattr(loader, "collate_fn", None)
         if collate is None or not hasattr(data, "__getitem__") or not hasattr(data, "__len__"):
             return  # a stream: reading from it would change what the training sees
         with torch.random.fork_rng():  # collators may draw

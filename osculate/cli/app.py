@@ -42,10 +42,8 @@ WRONG, UNREAD, INTERRUPTED = 2, 141, 130
 
 DESCRIPTION = "Calibrated uncertainty for neural networks by Laplace's method."
 EPILOGUE = (
-    "osculate COMMAND --help lists the options of a command, --version prints the version, --traceback shows where an "
-    "error happened. osculate demo needs no option and downloads nothing.",
-    f"Exit status: 0 done, {PROBLEM} a problem found by doctor or a bug, {WRONG} an option, file or data set to mend, "
-    f"{INTERRUPTED} interrupted.",
+    "osculate COMMAND --help lists its options. osculate demo needs none.",
+    f"Exit status: 0 done, {PROBLEM} a problem or bug, {WRONG} a mistake to mend, {INTERRUPTED} interrupted.",
 )
 
 
@@ -58,6 +56,7 @@ def _command(module: Any) -> Command:
         module is fit,
         getattr(module, "REPORTS", True),
         getattr(module, "LEAVES_OUT", ()),
+        getattr(module, "hides", lambda _: ()),
     )
 
 
@@ -135,7 +134,7 @@ def run_alone(command: Command, program: str, arguments: Sequence[str] | None = 
 def _run(command: Command, program: str, typed: list[str], name: str = "") -> int:
     """Parse the words after a command, and run it."""
     if {"-h", "--help"} & set(typed):
-        print(command.help(program))
+        print(command.help(program, next(iter(_values(typed, "--method")), None)))
         return 0
     as_json = command.reports and "--json" in typed
     typed = [word for word in typed if not (as_json and word == "--json")]

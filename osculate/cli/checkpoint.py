@@ -182,6 +182,11 @@ class Card:
         inputs = ArrayInputs(self.input_shape, FIRST if len(self.input_shape) == 3 else "", False, mean, scale)
         return Schema(inputs, None if self.reconstructs else Targets((TARGET,), self.classes, *y))
 
+    @property
+    def own(self) -> str:
+        """The option that the next command needs for the user's own network, or nothing."""
+        return f" --model {self.model}" if ":" in self.model else ""
+
     def data_options(self) -> DataOptions:
         """The data options of the training."""
         known = dict(self.data)

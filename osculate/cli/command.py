@@ -31,6 +31,7 @@ class Command:
         shares: True if the processes of torchrun share the work.
         reports: True if it has the option ``--json``.
         leaves_out: Names of fields of the parts that have no effect here and are no options.
+        hides: Function of the value of --method, or None, that names options which the help leaves out.
     """
 
     run: Callable[..., Mapping[str, Any] | None]
@@ -40,6 +41,7 @@ class Command:
     shares: bool = False
     reports: bool = False
     leaves_out: tuple[str, ...] = ()
+    hides: Callable[[str | None], tuple[str, ...]] = lambda _: ()
 
     def require_processes(self, name: str) -> None:
         """Raise ValueError if several processes run a command, of this name, that has nothing to share."""
@@ -86,14 +88,16 @@ class Command:
         """The names of the options that no part has."""
         return ["config", "print_config", *(["json"] if self.reports else []), "traceback", "help"]
 
-    def help(self, program: str) -> str:
+    def help(self, program: str, method: str | None = None) -> str:
         """The help.
 
         Args:
             program: The command as it is typed.
+            method: The method whose options are shown, if one is typed.
         """
         subject = f" [{self.subject.upper()}]" if self.subject else ""
-        return command_help(f"{program}{subject} [options]", self.text, self.parts, self.leaves_out, self.general)
+        hidden = (*self.leaves_out, *self.hides(method))
+        return command_help(f"{program}{subject} [options]", self.text, self.parts, hidden, self.general)
 
 
 def _finite(value: Any) -> Any:

@@ -28,6 +28,7 @@ from osculate.training.settings import AUTO, LOGGERS, OPTIMIZERS, SCHEDULES
 SHELLS = ("bash", "zsh")
 #: The names that an option takes, by its key; other values are possible for some.
 NAMES: Mapping[str, Iterable[str]] = {
+    "channel_axis": ("first", "last"),
     "curvature": curvature.REGISTRY,
     "data": data.REGISTRY,
     "device": ("auto", "cpu", "cuda", "mps"),
@@ -44,6 +45,7 @@ NAMES: Mapping[str, Iterable[str]] = {
     "shell": SHELLS,
     "structure": STORABLE,
     "subset": SUBSETS,
+    "target_task": ("classification", "regression"),
     "task": TASKS,
 }
 #: Options whose value is also a file, and the functions of the shells that offer names and files.

@@ -19,7 +19,7 @@ from osculate.cli import autoencoder_tasks
 from osculate.cli.checkpoint import Card
 from osculate.cli.folder import versions, write_json, write_section
 from osculate.cli.methods import rows
-from osculate.cli.options import DataOptions, RunOptions, is_own, naming, own_data
+from osculate.cli.options import OWN, DataOptions, RunOptions, is_own, naming, own_data
 from osculate.cli.page import command
 from osculate.cli.predict import PosteriorOptions, drawn, predict_options
 from osculate.cli.report import report_evaluation, report_task
@@ -60,6 +60,8 @@ class EvaluateOptions:
 
 PARTS = (PosteriorOptions, EvaluateOptions, DataOptions, RunOptions)
 SUBJECT = "posterior"
+#: What the schema of the run says.
+LEAVES_OUT = OWN
 
 
 def run(

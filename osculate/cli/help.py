@@ -1,5 +1,6 @@
 """The help of the command line: commands in groups on one screen, and the options of each in groups."""
 
+import re
 import shutil
 import textwrap
 import types
@@ -86,13 +87,17 @@ class Typed:
     def values(self) -> str:
         """The kind of values that it takes, for an error."""
         if dict in self.kinds:
-            return f"a name and a value, as in {self.flag}.width 32"
+            example = next(iter(re.findall(rf"as in {self.flag}\.([^;,.]+)", " ".join(self.text.split()))), "KEY VALUE")
+            return f"a name and a value, as in {self.flag}.{example}"
         return " or ".join(KINDS[kind][1] for kind in self.kinds)
 
     @property
     def help(self) -> str:
         """The sentence with the default, if it has one that the sentence does not name."""
         text = " ".join(self.text.split())
+        if self.default is True:  # the switch is the denial
+            text = text.removeprefix("False to ")
+            text = text[:1].upper() + text[1:]
         if self.default in (None, MISSING) or isinstance(self.default, bool) or "default" in text:
             return text
         return f"{text.removesuffix('.')}; by default {self.default}."

@@ -1,7 +1,7 @@
 """Print what a file is, and whether it is whole.
 
-The file may be a posterior, a network, a checkpoint, arrays or options. Nothing of it is executed, and no network is
-built. The exit status is 2 for a file that is damaged or unknown.
+It may be a posterior, a network, a checkpoint, arrays, options, or a table or folder of images, whose schema is shown.
+Nothing of it is executed, and no network is built. The exit status is 2 for a file that is damaged or unknown.
 """
 
 import json
@@ -18,12 +18,16 @@ from torch import Tensor
 from osculate import serialization
 from osculate.cli import checkpoint, reconstruct
 from osculate.cli.folder import read_config
+from osculate.data import read
 from osculate.data.files import ZIP, declared
+from osculate.data.own.pictures import is_pictures
 from osculate.memory import readable
 from osculate.posteriors import resumable
 from osculate.tensorfiles import CHECKSUM, digest, header_of, read_tensors
 from osculate.training import full_batch
 
+#: Endings of tables.
+TABLES = (".csv", ".tsv", ".parquet")
 #: Kinds of tensor files by the key of their header.
 KINDS = {
     serialization.HEADER: "posterior",
@@ -52,7 +56,7 @@ class InspectOptions:
     """The file.
 
     Args:
-        file: A file, or a folder of a run, all of whose files are shown.
+        file: A file, a folder of images, or a folder of a run, all of whose files are shown.
     """
 
     file: Path
@@ -72,10 +76,13 @@ def run(options: InspectOptions) -> dict[str, Any]:
     path = options.file
     if not path.is_dir() and not path.is_file():
         raise FileNotFoundError(f"there is no file at {str(path)!r}.")
+    files = sorted(one for one in path.rglob("*") if one.is_file())
+    if path.suffix.lower() in TABLES or (is_pictures(path) and not any(map(kind_of, files))):
+        return {str(path): _show(path, _data(path))}
     if not path.is_dir():
         return {str(path): _show(path, described(path))}
     damaged, shown = [], {}
-    for each in sorted(one for one in path.rglob("*") if one.is_file()):
+    for each in files:
         try:
             known = kind_of(each) is not None
             facts = described(each) if known else [("size", readable(each.stat().st_size))]
@@ -96,6 +103,14 @@ def _show(path: Path, facts: Iterable[tuple[str, Any]]) -> dict[str, Any]:
         print(f"  {name:<14} {value}")
         shown[name] = value
     return shown
+
+
+def _data(path: Path) -> Iterator[tuple[str, Any]]:
+    """Facts of what training would read: the columns of a table, or the classes and shape of images."""
+    data = read(path, target=None if path.is_dir() else "none")
+    yield "what", "folder of images" if path.is_dir() else "table"
+    yield "rows", sum(len(part[0]) for part in (data.train, data.validation, data.test))
+    yield "schema", f"\n{data.schema}"
 
 
 def kind_of(path: Path) -> str | None:
@@ -122,7 +137,7 @@ def described(path: Path) -> Iterator[tuple[str, Any]]:
     """
     kind = kind_of(path)
     if kind is None:
-        raise ValueError(f"{str(path)!r} is of no kind that osculate reads: {', '.join(READERS)}.")
+        raise ValueError(f"{str(path)!r} is of no kind that osculate reads: {', '.join((*READERS, *TABLES))}.")
     yield "size", readable(path.stat().st_size)
     yield from READERS[kind](path)
 

@@ -1,7 +1,8 @@
 """Options that several commands share, as frozen dataclasses."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -12,6 +13,14 @@ from osculate.data import Dataset, Schema, load, read
 from osculate.data.own.opening import ACCEPTED
 
 T = TypeVar("T")
+
+#: Options of the user's own data, which say what is not inferred, and those of named data sets.
+OWN = ("target", "target_task", "columns", "groups", "split_column", "image_size", "channel_axis", "missing")
+NAMED = ("data_folder", "split", "splits")
+#: Options by which the data of a trained network are read as in the training.
+READ_ALIKE = ("split", "splits", "split_seed", *OWN)
+#: What --data takes, in words.
+TAKEN = f"{ACCEPTED}, or the name of a data set (osculate data list)"
 
 
 def naming(**known: Iterable[str]) -> Callable[[type[T]], type[T]]:
@@ -41,51 +50,36 @@ def own_data(path: str | Path, option: str) -> str:
         FileNotFoundError: there is neither.
     """
     if "://" not in str(path) and not Path(path).exists():
+        kind = "file" if Path(path).suffix else "file or folder"
         raise FileNotFoundError(
-            f"there is no file {str(path)!r} relative to {str(Path.cwd())!r}: name one with {option}; accepted are "
-            f"{ACCEPTED}."
+            f"there is no {kind} {str(path)!r} relative to {str(Path.cwd())!r}{_near(str(path))}: name one "
+            f"with {option}; accepted are {ACCEPTED}."
         )
     return str(path)
 
 
-@dataclass(frozen=True, kw_only=True)
-class ColumnOptions:
-    """Roles and kinds of the columns of the user's own data; :class:`DataOptions` describes them."""
-
-    target: str | None = None
-    target_task: str | None = None
-    columns: dict[str, str] | None = None
-    groups: str | None = None
-    split_column: str | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class SchemaOptions(ColumnOptions):
-    """Facts about the user's own data that are not inferred; :class:`DataOptions` describes them."""
-
-    image_size: int | None = None
-    channel_axis: str | None = None
-    missing: str | None = None
-
-
-#: Options by which the data of a trained network are read as in the training.
-READ_ALIKE = ("split", "splits", "split_seed", *SchemaOptions.__dataclass_fields__)
+def _near(name: str, known: Iterable[str] = ()) -> str:
+    """A question with the nearest of some names and of the files beside a path that does not exist."""
+    folder = Path(name).parent
+    beside = [str(folder / each.name) for each in folder.iterdir()] if folder.is_dir() else []
+    near = get_close_matches(name, [*known, *beside], n=1)
+    return f" (did you mean {near[0]!r}?)" if near else ""
 
 
 @dataclass(frozen=True)
-class DataOptions(SchemaOptions):
+class DataOptions:
     """The data.
 
     Args:
         data: Your own table (.csv, .tsv, .parquet), arrays (.npz with X and y, .npy) or folder of images, or the name
             of a data set (osculate data list); after training by default its data.
+        target: Column or array of your data to predict, or none; by default the array y, or the folders of the images.
         data_folder: Folder of the named data set; by default $OSCULATE_DATA, the cache, or a download.
         train_size: Number of training rows; by default all.
         validation_size: Number of rows held out of training; by default a tenth, at most 2000.
         split: Number of the split, for sets with several; by default 0.
         splits: Family of splits, standard, gap or random; by default standard.
         split_seed: Seed of the choice of held-out rows; by default 0.
-        target: Column or array of your data to predict, or none; by default the array y, or the folders of the images.
         target_task: Classification or regression; by default inferred, and asked for where both are possible.
         columns: Kinds of columns, number, category, date or exclude, as in --columns.month category; by default
             inferred.
@@ -98,12 +92,21 @@ class DataOptions(SchemaOptions):
     """
 
     data: str | None = None
+    target: str | None = field(default=None, kw_only=True)
     data_folder: Path | None = None
     train_size: int | None = None
     validation_size: int | None = None
     split: int | None = None
     splits: str | None = None
     split_seed: int | None = None
+    _: KW_ONLY
+    target_task: str | None = None
+    columns: dict[str, str] | None = None
+    groups: str | None = None
+    split_column: str | None = None
+    image_size: int | None = None
+    channel_axis: str | None = None
+    missing: str | None = None
 
     def same(self, other: "DataOptions") -> bool:
         """True if both name the same data set, or these options none."""
@@ -143,7 +146,7 @@ class DataOptions(SchemaOptions):
             FileNotFoundError: its files are not found.
         """
         if self.data is None:
-            raise ValueError(f"name the data with --data: {ACCEPTED}, or one of {', '.join(datasets.REGISTRY)}.")
+            raise ValueError(f"name the data with --data: {TAKEN}.")
         sizes: dict[str, Any] = {
             "train_size": self.train_size,
             "validation_size": self.validation_size,
@@ -151,23 +154,30 @@ class DataOptions(SchemaOptions):
         }
         if is_own(self.data):
             path = own_data(self.data, "--data")
+            self._require_unset(NAMED, "named data sets", "your own")
             if schema is not None:
                 content = schema.open(path, parts=True, target=None if self.target is None else (self.target,))
                 at_random = content.split is None
                 if at_random and schema.source is not None and training is not None and self.same(training):
                     schema.source.require_same(content)
                 return read(content, schema=schema, **sizes)
-            options = {name: getattr(self, name) for name in SchemaOptions.__dataclass_fields__}
+            options = {name: getattr(self, name) for name in OWN}
             return read(path, task=options.pop("target_task"), **options, **sizes)
-        for name in SchemaOptions.__dataclass_fields__:
-            if getattr(self, name) is not None:
-                raise ValueError(
-                    f"--{name.replace('_', '-')} is for your own files, and {self.data!r} is a named data set: leave "
-                    "it out."
-                )
+        if self.data not in datasets.REGISTRY:
+            raise ValueError(
+                f"there is no file, folder or data set {self.data!r}{_near(self.data, datasets.REGISTRY)}: accepted "
+                f"are {TAKEN}."
+            )
+        self._require_unset(OWN, "your own files", "a named data set")
         return load(
             self.data, folder=self.data_folder, split=self.split or 0, splits=self.splits or "standard", **sizes
         )
+
+    def _require_unset(self, names: Iterable[str], use: str, kind: str) -> None:
+        """Raise ValueError for an option that these data do not use."""
+        for name in names:
+            if getattr(self, name) is not None:
+                raise ValueError(f"--{name.replace('_', '-')} is for {use}, and {self.data!r} is {kind}: leave it out.")
 
 
 @dataclass(frozen=True)
@@ -177,7 +187,7 @@ class RunOptions:
     Args:
         output: Folder or file of the results; the default is in the description above.
         device: Device, cpu, cuda, cuda:1, mps; by default auto, an accelerator if there is one.
-        progress: Show progress bars, which --no-progress leaves out.
+        progress: False to show no progress bars.
     """
 
     output: Path | None = None

@@ -18,7 +18,7 @@ from torch.distributions import Categorical
 from osculate.autoencoders import Autoencoder
 from osculate.cli.checkpoint import MODEL, Card, read_model
 from osculate.cli.folder import POSTERIOR
-from osculate.cli.options import DataOptions, RunOptions, is_own, naming, own_data, pick_device
+from osculate.cli.options import OWN, DataOptions, RunOptions, is_own, naming, own_data, pick_device
 from osculate.cli.page import command
 from osculate.cli.report import report_predictions
 from osculate.data.own.content import Labels
@@ -123,8 +123,8 @@ class InputOptions:
 
 PARTS = (PosteriorOptions, InputOptions, DataOptions, RunOptions)
 SUBJECT = "posterior"
-#: Sizes of the parts of training.
-LEAVES_OUT = ("train_size", "validation_size")
+#: Sizes of the parts of training, and what the schema of the run says.
+LEAVES_OUT = ("train_size", "validation_size", *OWN)
 
 
 def run(options: PosteriorOptions, inputs: InputOptions, data: DataOptions, run_options: RunOptions) -> dict[str, Any]:
@@ -148,9 +148,9 @@ def run(options: PosteriorOptions, inputs: InputOptions, data: DataOptions, run_
         _write(output.with_suffix(suffix), columns, labels, card)
         print(f"Saved {len(x)} predictions to {output.with_suffix(suffix)}")
     page = output.with_suffix(".html")
-    report_predictions(page, command("predict", options, inputs), columns, card)
     shapes = {name: list(values.shape) for name, values in columns.items()}
     files = [output.with_suffix(suffix) for suffix in suffixes]
+    report_predictions(page, command("predict", options, inputs), columns, card, labels, files)
     return {"files": files, "page": page, "predictions": len(x), "columns": shapes}
 
 

@@ -138,7 +138,7 @@ def report_fit(
         "networks that explain these data about as well. Their disagreement is the uncertainty of the weights.",
         listings={"Parameters": (("tensor", "effective parameters", "prior precision"), tensors)},
         about=about,
-        next=f"osculate evaluate --posterior {folder / POSTERIOR}",
+        next=f"osculate evaluate --posterior {folder / POSTERIOR}{card.own}",
         **_compared(found, f"{len(dataset.validation[0]):,} validation data"),
     )
 
@@ -199,7 +199,14 @@ def report_task(
     )
 
 
-def report_predictions(path: Path, command: str, columns: Mapping[str, np.ndarray], card: Card) -> None:
+def report_predictions(
+    path: Path,
+    command: str,
+    columns: Mapping[str, np.ndarray],
+    card: Card,
+    labels: Mapping[str, Sequence[Any]] | None = None,
+    files: Sequence[Path] = (),
+) -> None:
     """Write the report of predictions: their uncertainty, and the inputs with the most uncertain ones.
 
     Args:
@@ -207,12 +214,15 @@ def report_predictions(path: Path, command: str, columns: Mapping[str, np.ndarra
         command: The command that repeats the predictions.
         columns: Predictions and their uncertainties, one row for each input.
         card: Card of the network.
+        labels: Identifiers of the rows and names of files, by the name of their column.
+        files: Files of all predictions.
     """
+    labels = labels or {}
     classes = "probabilities" in columns
     unit = "entropy, nats" if classes else "standard deviation, units of the target"
     values = columns["entropy" if classes else "sd"]
     values = values.reshape(len(values), -1).mean(1)
-    head: tuple[str, ...] = ("row, from 0", "prediction")
+    head: tuple[str, ...] = ("row, from 0", *labels, "prediction")
     if classes:
         names = card.classes or tuple(map(str, range(columns["probabilities"].shape[1])))
         best = columns["probabilities"].max(1)
@@ -231,18 +241,18 @@ def report_predictions(path: Path, command: str, columns: Mapping[str, np.ndarra
 
         ends = f" (0 is certain, {np.log(len(names)):.2f} uniform over {len(names):,} classes)" if classes else ""
         figures["uncertainty"] = plots.uncertainties(values, unit + ends)
-    listings: dict[str, Any] = {"The most uncertain predictions": (head, [(int(n), *cells[n]) for n in order])}
+    shown = [(int(n), *(str(each[n]) for each in labels.values()), *cells[n]) for n in order]
+    listings: dict[str, Any] = {"The most uncertain predictions": (head, shown)}
     if classes:
         counts = np.bincount(columns["prediction"].astype(int), minlength=len(names))
         frequent = np.argsort(-counts, kind="stable")[:LISTED]
         rows = [(names[k], f"{counts[k]:,}", f"{100 * counts[k] / len(values):.1f} %") for k in frequent]
         listings["The most frequent predictions"] = ("class", "inputs", "share"), rows
-    found = (path.with_suffix(suffix) for suffix in (".npz", ".csv"))
     write_page(
         path,
         f"Predictions for {len(values):,} inputs",
         command,
-        files={each.name: "all predictions and their uncertainties" for each in found if each.is_file()},
+        files={each.name: "all predictions and their uncertainties" for each in files},
         lead="Each prediction has an uncertainty. Look at the most uncertain ones first: these inputs are ambiguous, "
         "or unlike the training data.",
         listings=listings,

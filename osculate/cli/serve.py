@@ -22,7 +22,7 @@ class AddressOptions:
         port: Port; 0 takes a free one.
         allowed_hosts: Further names by which clients call this machine, separated by commas; by default none.
         token_file: File with the token of clients; by default the variable OSCULATE_TOKEN.
-        progress: Show progress bars, which --no-progress leaves out.
+        progress: False to show no progress bars.
     """
 
     host: str = "127.0.0.1"

@@ -1,11 +1,13 @@
-"""Train a network, built-in or your own, on your own table, arrays or images, or a named data set.
+"""Train a network on a table, arrays or images of yours, or a data set.
 
-An autoencoder learns to reconstruct its inputs. Writes to --output (by default runs/train): config.yaml,
-model.safetensors, metrics.json, training.csv, schema.json for your own data, last.ckpt (last.safetensors for hmc)
-to resume, posterior.safetensors if the method has a posterior, report.html, and its figures.
+--method NAME --help shows the options of a method. An autoencoder learns to reconstruct its inputs. Writes to --output
+(by default runs/train): config.yaml, model.safetensors, metrics.json, training.csv, schema.json for your own data,
+last.ckpt (last.safetensors for hmc) to resume, posterior.safetensors if the method has a posterior, report.html, and
+its figures.
 """
 
 import time
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cache
@@ -32,6 +34,7 @@ from osculate.cli.folder import (
 from osculate.cli.methods import (
     LAYERWISE,
     METHODS,
+    OPTIONS,
     MethodOptions,
     SettingOptions,
     methods_with,
@@ -103,7 +106,7 @@ class LoggedRunOptions(RunOptions):
     Args:
         output: Folder of the run; the default is in the description above.
         device: Device, cpu, cuda, cuda:1, mps; by default auto, an accelerator if there is one.
-        progress: Show progress bars, which --no-progress leaves out.
+        progress: False to show no progress bars.
         logger: Logger of losses and of the history, {loggers}, which writes a folder of its name in the output
             folder; by default none, and the history is in training.csv.
     """
@@ -132,6 +135,13 @@ TAKEN = {"config", "help", "traceback"}.union(
     field.name for part in PARTS if part is not MethodOptions for field in fields(part)
 )
 require_distinct_options(METHODS, TAKEN)
+
+
+def hides(method: str | None) -> tuple[str, ...]:
+    """Options of other methods than this one, which the help leaves out."""
+    shown = MethodOptions() if method is None else MethodOptions(method)
+    own = {*shown.kind.options, *(["codes"] if shown.has_codes else [])}
+    return tuple(name for name in (*OPTIONS, "codes") if name not in own)
 
 
 def run(
@@ -198,7 +208,9 @@ def run(
     if rounds > 1:
         course["kept epoch"] = min(trained.history, key=lambda row: row["validation_nll"])["epoch"]
     if course:
-        print(f"trained: epochs {last['epoch']}, {', '.join(f'{name} {value:.3g}' for name, value in course.items())}")
+        print(
+            f"trained: epochs {last['epoch']}, {', '.join(f'{name} {_short(value)}' for name, value in course.items())}"
+        )
     if method.kind.by_evidence:
         card = with_noise_of(trained.posterior, card)
     elif options.noise is None:
@@ -227,20 +239,28 @@ def run(
     print_scores(f"{card.model} on {dataset.name}{said}", scores)
     pictured = card.reconstructs and len(card.input_shape) == 3
     figures = draw_autoencoder(represented(q), labelled, folder) if pictured else {}
-    own = f" --model {card.model}" if ":" in card.model else ""
     if card.reconstructs:
         known = card.data_options().data in PARTNERS
         task = " --task bound" if isinstance(q.model, VAE) else " --task ood" if known else ""
-        step = f"osculate evaluate --posterior {folder}{task}{own}"
+        step = f"osculate evaluate --posterior {folder}{task}{card.own}"
     elif saved:
-        step = f"osculate evaluate --posterior {folder / POSTERIOR}{own}"
+        step = f"osculate evaluate --posterior {folder / POSTERIOR}{card.own}"
     else:
-        step = f"osculate fit --checkpoint {folder / MODEL}{own}"
+        step = f"osculate fit --checkpoint {folder / MODEL}{card.own}"
     asked = command("train", data, options, method, settings)
     facts |= {"seconds": seconds}
     report_training(folder, asked, card, dataset, trained.history, scores, facts, figures, step)
     print(f"Saved in {folder}, with report.html. Next: {step}")
     return {"folder": folder, **summed}
+
+
+def _short(value: float | int) -> str:
+    """A number in a line; whole ones in full.
+
+    >>> _short(1150), _short(0.00123456)
+    ('1150', '0.00123')
+    """
+    return str(value) if isinstance(value, int) else f"{value:.3g}"
 
 
 def new_network(
@@ -300,6 +320,12 @@ def network_name(model: str, method: MethodOptions, shape: tuple[int, ...], has_
         name = "lenet" if shape[1] == 28 else "cnn"
     else:
         name = "mlp"
+        if len(shape) == 3 and not method.kind.hidden_units:
+            warnings.warn(
+                f"images of {shape[1]} × {shape[2]} pixels get the network mlp, because the convolutional ones take "
+                "square images: crop those of a folder with --image-size, or name your own network with --model.",
+                stacklevel=2,
+            )
     built_in = is_autoencoder(name)
     if method.has_codes and not built_in and ":" not in name:
         raise ValueError(

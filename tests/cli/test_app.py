@@ -9,6 +9,8 @@ from osculate import curvature, networks, structures
 from osculate.cli import main
 from osculate.cli.app import COMMANDS
 from osculate.cli.demo_fits import RECIPES
+from osculate.cli.methods import MethodOptions
+from osculate.cli.train import network_name
 from osculate.data.shifted import PARTNERS
 from osculate.predictive import link
 from osculate.training import Settings
@@ -21,7 +23,8 @@ OWN = Path("docs/extend.md")
 def test_help_names_what_there_is(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main([part for word in words for part in word.split()]) == 0
     out = capsys.readouterr().out
-    expected = COMMANDS[words[0]].options if len(words) == 2 else list(COMMANDS)
+    hidden = COMMANDS[words[0]].hides(None) if len(words) == 2 else ()
+    expected = [name for name in (COMMANDS[words[0]].options if len(words) == 2 else COMMANDS) if name not in hidden]
     for name in expected:
         assert (name.replace("_", "-") if len(words) == 2 else name) in out
     assert "_" not in "".join(line.split()[0] for line in out.splitlines() if line.strip().startswith("--"))
@@ -65,8 +68,8 @@ def test_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     [
         (["trian"], ["'trian'", "did you mean 'train'", "'evaluate'"]),
         (["train", "--dta", "digits"], ["--dta", "did you mean --data", "osculate train --help"]),
-        (["train"], ["name the data with --data", "digits"]),
-        (["train", "--data", "digitz"], ["unknown data set 'digitz'", "'digits'", "'fashion_mnist'"]),
+        (["train"], ["name the data with --data", "osculate data list"]),
+        (["train", "--data", "digitz"], ["no file, folder or data set 'digitz'", "did you mean 'digits'?"]),
         (["train", "--data", "nowhere.npz"], ["nowhere.npz", "numpy.savez"]),
         (["train", "--data", "digits", "--model", "densenet"], ["unknown network 'densenet'", "'lenet'"]),
         (["train", "--data", "digits", "--model-options.depth", "3"], ["cnn", "depth"]),
@@ -175,6 +178,27 @@ def test_help_is_short_and_in_words(
     assert max(map(len, out.splitlines())) <= 100
     for of_the_parser in ("null", "type:", "Optional", "Union", "default:", "None", "{true,false}"):
         assert of_the_parser not in out
+
+
+def test_a_method_has_its_own_help(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = {}
+    for method in ("", "--method vae", "--method deep_ensemble"):
+        assert main(["train", *method.split(), "--help"]) == 0
+        shown[method] = re.findall(r"^  (--[\w-]+)", capsys.readouterr().out, re.MULTILINE)
+    assert shown[""][:2] == ["--data", "--target"]
+    assert set(shown["--method vae"]) - set(shown[""]) == {"--codes"}
+    assert set(shown["--method deep_ensemble"]) - set(shown[""]) == {"--members"}
+    assert main(["train", "--method", "swagg", "--help"]) == 2
+
+
+def test_images_that_are_not_square_get_a_warning() -> None:
+    with pytest.warns(UserWarning, match="--image-size"):
+        assert network_name("auto", MethodOptions(), (3, 8, 12), True) == "mlp"
+    assert network_name("auto", MethodOptions(), (3, 8, 8), True) == "cnn"
+
+
+def test_switches_say_what_they_do() -> None:
+    assert COMMANDS["train"].every["progress"].help == "Show no progress bars."
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from PIL import Image
 from safetensors.torch import load_file, save_file
 from torch import nn
 
@@ -610,6 +611,22 @@ def test_inspect_goes_by_content_and_past_damage(run: Any, classifier: Path, tmp
     assert "b.ckpt" in err
     assert "a.bin" not in err
     assert "c.npz" not in err
+
+
+def test_inspect_prints_the_schema_of_data(run: Any, tmp_path: Path, capsys: Any) -> None:
+    rows = "".join(f"{n % 7}.5,{'red' if n % 3 else 'blue'}\n" for n in range(30))
+    (tmp_path / "t.csv").write_text(f"size,colour\n{rows}")
+    assert run("inspect", tmp_path / "t.csv") == 0
+    out = capsys.readouterr().out
+    assert all(words in out for words in ("table", "30", "size", "number", "'blue', 'red'"))
+    for number in range(20):
+        folder = tmp_path / "img" / ("cat" if number % 2 else "dog")
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.new("L", (8, 8), number).save(folder / f"{number}.png")
+    assert run("inspect", tmp_path / "img") == 0
+    out = capsys.readouterr().out
+    assert "'cat', 'dog'" in out
+    assert "3.png" not in out
 
 
 def test_inspect_compares_checksums_of_arrays(run: Any, tmp_path: Path, capsys: Any) -> None:

@@ -20,6 +20,7 @@ FILES = {
     "switch.yaml": "data: digits\nresume: perhaps\n",
     "list.yaml": "- digits\n",
     "broken.yaml": "data: [digits\n",
+    "own.csv": "size,price\n1,2\n",
 }
 #: What is typed, and parts of the answer: what is wrong, and the way out.
 MISTAKES: tuple[tuple[str, tuple[str, ...]], ...] = (
@@ -35,7 +36,13 @@ MISTAKES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("predict {run} --train-size 5", ("osculate predict has no option --train-size", "osculate predict --help")),
     ("train --data digits 5", ("does not know what '5' is for", "the name of an option before it")),
     # values of options
-    ("train", ("name the data with --data", ".npz")),
+    ("train", ("name the data with --data", ".npz", "osculate data list")),
+    ("train photos", ("no file, folder or data set 'photos'", ".csv", "osculate data list")),
+    ("train digtis", ("no file, folder or data set 'digtis'", "did you mean 'digits'?")),
+    ("train --data own.csv --split 3", ("--split is for named data sets", "leave it out")),
+    ("train own.cvs", ("no file 'own.cvs'", "did you mean 'own.csv'?")),
+    ("evaluate {run} --image-size 8", ("osculate evaluate has no option --image-size",)),
+    ("predict {run} --target-task regression", ("osculate predict has no option --target-task",)),
     ("fit", ("osculate fit needs --checkpoint PATH", "model.safetensors")),
     ("train --data digits --epochs", ("--epochs needs a value: a whole number",)),
     ("train --data digits --epochs many", ("--epochs takes a whole number, got 'many'",)),
@@ -46,9 +53,10 @@ MISTAKES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("train --data digits --resume maybe", ("does not know what 'maybe' is for",)),
     ("train --data digits --resume=maybe", ("--resume takes true or false, got 'maybe'",)),
     ("train --data digits --model-options 3", ("--model-options", "as in --model-options.width 32")),
+    ("train own.csv --columns age=category", ("--columns", "as in --columns.month category")),
     ("train --data digits --model-options.widht 3", ("'widht'", "its constructor has", "width")),
     ("train --data digits --device gpu", ("unknown device 'gpu'", "use auto or cpu")),
-    ("predict {run} --output p.txt", ("'.txt'", ".npz or .csv", "rename --output")),
+    ("predict {run} --output p.txt", ("'.txt'", ".npz, .csv, .tsv, .parquet", "rename --output")),
     # names that options take
     ("train --data digits --method mpa", ("unknown method 'mpa'", "did you mean 'map'?")),
     ("train --data digits --model lenett", ("unknown network 'lenett'", "did you mean 'lenet'?")),

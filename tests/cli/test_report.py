@@ -83,8 +83,13 @@ def test_pages_of_a_regression(run: Callable[..., int], regressor: Path, tmp_pat
 def test_reports_do_without_matplotlib(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(report, "draws", lambda: False)
     columns = {"mean": np.zeros((3, 1)), "sd": np.ones((3, 1)), "sd_function": np.ones((3, 1))}
-    report.report_predictions(tmp_path / "p.html", "osculate predict", columns, Card("mlp", {}, (2,), 1, 0.5, {}))
-    check(tmp_path / "p.html", figures=0)
+    card, labels = Card("mlp", {}, (2,), 1, 0.5, {}), {"id": ["A7", "B8", "C9"]}
+    (tmp_path / "p.csv").write_text("of an earlier run")
+    report.report_predictions(tmp_path / "p.html", "osculate predict", columns, card, labels, [tmp_path / "p.parquet"])
+    words = check(tmp_path / "p.html", figures=0)
+    assert "A7" in words
+    assert "p.parquet" in words
+    assert "p.csv" not in words
 
 
 def test_everything_that_is_shown_has_words() -> None:

@@ -29,7 +29,7 @@ def _report(capsys: Reader, *words: object, status: int = 0) -> Any:
 def test_reports_are_the_only_output(classifier: Path, capsys: Reader, tmp_path: Path) -> None:
     found = _report(capsys, "evaluate", classifier, "--no-progress", "--output", tmp_path / "scores.json")
     written = json.loads((tmp_path / "scores.json").read_text())
-    assert found == {"file": str(tmp_path / "scores.json"), **written}
+    assert found == {"file": str(tmp_path / "scores.json"), "page": str(tmp_path / "scores.html"), **written}
     assert found["Laplace"]["accuracy"] > 0.3
     found = _report(capsys, "predict", classifier, "--no-progress", "--output", tmp_path / "p.csv")
     assert found["files"] == [str(tmp_path / "p.csv")]
@@ -141,6 +141,8 @@ def test_a_script_of_completions_is_a_script(shell: str, tmp_path: Path) -> None
         ("fit --no-", {"--no-refine", "--no-tune", "--no-progress"}),
         ("train --data digi", {"digits", "digits.npz"}),
         ("evaluate --task im", {"imputation"}),
+        ("train --target-task re", {"regression"}),
+        ("train --channel-axis l", {"last"}),
     ],
 )
 def test_the_shell_offers_commands_options_names_and_files(typed: str, offered: set[str], tmp_path: Path) -> None:
