@@ -275,7 +275,7 @@ def data_of(card: Card, folder: Path, named: str | None = None) -> Dataset:
             f"the run names data outside of its folder, which are read only if you name them: pass --data "
             f"{options.data} if you trust it."
         )
-    dataset = options.load(card.schema)
+    dataset = options.load(card.schema, card.data_options())
     card.require_shape(tuple(dataset.input_shape), dataset.name)
     return dataset
 
