@@ -56,7 +56,6 @@ def _command(module: Any) -> Command:
         module is fit,
         getattr(module, "REPORTS", True),
         getattr(module, "LEAVES_OUT", ()),
-        getattr(module, "hides", lambda _: ()),
     )
 
 

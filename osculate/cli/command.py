@@ -31,7 +31,6 @@ class Command:
         shares: True if the processes of torchrun share the work.
         reports: True if it has the option ``--json``.
         leaves_out: Names of fields of the parts that have no effect here and are no options.
-        hides: Function of the value of --method, or None, that names options which the help leaves out.
     """
 
     run: Callable[..., Mapping[str, Any] | None]
@@ -41,7 +40,10 @@ class Command:
     shares: bool = False
     reports: bool = False
     leaves_out: tuple[str, ...] = ()
-    hides: Callable[[str | None], tuple[str, ...]] = lambda _: ()
+
+    def hides(self, method: str | None) -> tuple[str, ...]:
+        """The options that the help leaves out for a value of --method, as the parts say."""
+        return tuple(name for part in self.parts if hasattr(part, "hides") for name in part.hides(method))
 
     def require_processes(self, name: str) -> None:
         """Raise ValueError if several processes run a command, of this name, that has nothing to share."""

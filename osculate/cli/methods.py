@@ -130,6 +130,13 @@ class MethodOptions:
     latent: int | None = None
     codes: dict[str, Any] | None = None
 
+    @classmethod
+    def hides(cls, method: str | None) -> tuple[str, ...]:
+        """Options of other methods than this one (by default map), which the help leaves out."""
+        shown = cls() if method is None else cls(method)
+        own = {*shown.kind.options, *(["codes"] if shown.has_codes else [])}
+        return tuple(name for name in (*OPTIONS, "codes") if name not in own)
+
     @property
     def coded(self) -> CodeOptions:
         """The options of a VAE."""

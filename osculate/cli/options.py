@@ -67,7 +67,30 @@ def _near(name: str, known: Iterable[str] = ()) -> str:
 
 
 @dataclass(frozen=True)
-class DataOptions:
+class _Source:
+    """Where the data come from; :class:`DataOptions` describes all fields."""
+
+    data: str | None = None
+    target: str | None = field(default=None, kw_only=True)
+    data_folder: Path | None = None
+    train_size: int | None = None
+    validation_size: int | None = None
+
+
+@dataclass(frozen=True)
+class _Parts(_Source):
+    """Which rows are for training, validation and test."""
+
+    split: int | None = None
+    splits: str | None = None
+    split_seed: int | None = None
+    _: KW_ONLY
+    target_task: str | None = None
+    columns: dict[str, str] | None = None
+
+
+@dataclass(frozen=True)
+class DataOptions(_Parts):
     """The data.
 
     Args:
@@ -88,20 +111,10 @@ class DataOptions:
         image_size: Height and width in pixels to which images are cropped and scaled; by default they keep theirs.
         channel_axis: Place of the channels of images, first or last; by default inferred.
         missing: Words of .csv and .tsv that count as missing beside empty cells, separated by commas, "" for none; by
-            default NA, NaN, None, null, ? and the like.
+            default NA, NaN, ? and the like.
     """
 
-    data: str | None = None
-    target: str | None = field(default=None, kw_only=True)
-    data_folder: Path | None = None
-    train_size: int | None = None
-    validation_size: int | None = None
-    split: int | None = None
-    splits: str | None = None
-    split_seed: int | None = None
     _: KW_ONLY
-    target_task: str | None = None
-    columns: dict[str, str] | None = None
     groups: str | None = None
     split_column: str | None = None
     image_size: int | None = None

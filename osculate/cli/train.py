@@ -34,7 +34,6 @@ from osculate.cli.folder import (
 from osculate.cli.methods import (
     LAYERWISE,
     METHODS,
-    OPTIONS,
     MethodOptions,
     SettingOptions,
     methods_with,
@@ -135,13 +134,6 @@ TAKEN = {"config", "help", "traceback"}.union(
     field.name for part in PARTS if part is not MethodOptions for field in fields(part)
 )
 require_distinct_options(METHODS, TAKEN)
-
-
-def hides(method: str | None) -> tuple[str, ...]:
-    """Options of other methods than this one, which the help leaves out."""
-    shown = MethodOptions() if method is None else MethodOptions(method)
-    own = {*shown.kind.options, *(["codes"] if shown.has_codes else [])}
-    return tuple(name for name in (*OPTIONS, "codes") if name not in own)
 
 
 def run(

@@ -243,7 +243,6 @@ def test_predictions_of_another_file_are_for_every_row(run: Any, bought: Path, t
     [
         (("--split-seed", 3), ("--split-seed 3", "training (it had 0)", "leave it out")),
         (("--data", "{}/./run/../customers.csv", "--split-seed", 3), ("--split-seed 3", "leave it out")),
-        (("--target", "colour"), ("--target colour", "it had bought")),
     ],
 )
 def test_other_parts_of_the_training_data_are_refused(
@@ -252,6 +251,12 @@ def test_other_parts_of_the_training_data_are_refused(
     assert run(*command, bought / "run", *(str(word).format(bought) for word in words)) == 2
     err = capsys.readouterr().err
     assert all(part in err for part in parts), err
+
+
+def test_another_target_is_refused(run: Any, bought: Path, capsys: Any) -> None:
+    assert run("fit", "--checkpoint", bought / "run", "--target", "colour") == 2
+    err = capsys.readouterr().err
+    assert "--target colour is not that of the training (it had bought)" in err
 
 
 @pytest.mark.parametrize(
