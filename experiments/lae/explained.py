@@ -13,7 +13,7 @@ import osculate as osc
 from experiments import Claim, Findings, Record, Runner, Table, experiment
 from experiments.lae import models as lae_models
 from experiments.lae.detection import SCORES, named
-from experiments.lae.models import DROPOUT, FACTORED, LONG, ONLINE, POST_HOC, VARIATIONAL, Models
+from experiments.lae.models import DROPOUT, FACTORED, LONG, ONLINE, POST_HOC, VARIATIONAL, Fit, Models
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,9 @@ class Settings(lae_models.Training):
     insides: tuple[str, ...] = ("mnist", "fashion_mnist", "kmnist")
     train_size: int = 6_000
     validation_size: int = 1_000
-    test_size: int = 1_000
-    samples: int = 30
+    test_size: int = 500
+    fit: Fit = Fit(dropout=(0.1,))
+    samples: int = 20
     usual: int = 1_000
 
 
