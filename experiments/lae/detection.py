@@ -101,6 +101,8 @@ def figure9(settings: Settings, seeds: Sequence[int], runner: Runner) -> Finding
             record = scored(models, method, outside, settings)
             far = record.outside[outside]
             for score, area in record.auroc[outside].items():
+                if score not in (*SCORES, "mean_pixel"):
+                    continue  # of the input alone: lae-detection
                 row, column = (method, SCORES[score]) if score in SCORES else (PIXEL, PIXEL)
                 if row == PIXEL and method != METHODS[0]:
                     continue

@@ -23,6 +23,8 @@ VARIATIONAL, DROPOUT = "VAE", "MC-dropout AE"
 #: Both with a posterior fitted anew to all data at the end, at a temperature chosen on held-out data; the running
 #: posterior of the training itself is :meth:`Models.running`.
 POST_HOC, ONLINE = "LAE, post-hoc", "LAE, online, refitted"
+#: Post-hoc with Kronecker factors in place of the approximate diagonal.
+FACTORED = "LAE, post-hoc, KFAC"
 METHODS = (AE, LEARNED, VARIATIONAL, DROPOUT, ENSEMBLE, POST_HOC, ONLINE)
 #: Online posteriors with the exact diagonal, and with the curvature of the sampled gradient.
 EXACT, GRADIENT = "online, exact diagonal", "online, from gradients"
@@ -120,7 +122,10 @@ class Models:
         return {name: images[: self.training.test_size] for name, images in sets.items()}
 
     def representation(self, name: str) -> Representation:
-        """Return one of :data:`METHODS`; the noise is that of held-out residuals, for Laplacian ones of training."""
+        """Return one of :data:`METHODS`, or :data:`FACTORED`.
+
+        The noise is that of held-out residuals, for Laplacian ones of training.
+        """
         if name == AE:
             return Representation(osc.posteriors.Point(self.autoencoder(), self._noise), codes=self.train)
         if name == LEARNED:
@@ -145,6 +150,8 @@ class Models:
             return rates[scores.index(max(scores))]
         if name == POST_HOC:
             return self._tuned(name, self.autoencoder())
+        if name == FACTORED:
+            return self._tuned(name, self.autoencoder(), structure="kron", curvature="fisher")
         mean = self.online().model
         assert isinstance(mean, Autoencoder)
         return self._tuned(name, mean.eval())
@@ -207,9 +214,11 @@ class Models:
         with torch.no_grad():
             return Gaussian(float((net(self.validation) - self.validation).square().mean().sqrt()))
 
-    def _tuned(self, name: str, net: Autoencoder) -> LaplacianAutoencoder:
-        """Fit the library's default: approximate diagonal of all data at the weights, temperature by held-out data."""
-        q = LaplacianAutoencoder.post_hoc(net, Gaussian(1.0), self.train, validation=None).posterior
+    def _tuned(self, name: str, net: Autoencoder, **options: Any) -> LaplacianAutoencoder:
+        """Fit a posterior to all data at the weights, by default an approximate diagonal; held-out data temper it."""
+        with seeded(self.seed):  # targets that a Fisher draws
+            r = LaplacianAutoencoder.post_hoc(net, Gaussian(1.0), self.train, validation=None, **options)
+        q = r.posterior
         assert isinstance(q, osc.posteriors.Gaussian)
 
         def temperature() -> dict[str, float]:

@@ -11,6 +11,7 @@ from torch import Tensor
 from osculate.autoencoders.autoencoder import Autoencoder, require_inputs
 from osculate.autoencoders.distributions import at_once
 from osculate.autoencoders.representation import Representation
+from osculate.curvature.columns import Kind
 from osculate.likelihoods import Likelihood
 from osculate.methods.laplace import laplace
 from osculate.posteriors import Gaussian, as_gaussian
@@ -51,6 +52,7 @@ class LaplacianAutoencoder(Representation):
         *,
         validation: Shaped[Tensor, "M *D"] | None,
         structure: str | Structure = "approx_diag",
+        curvature: str | Kind = "auto",
         prior: str | float | Prior = 1.0,
         progress: bool = False,
         **options: Any,
@@ -63,7 +65,10 @@ class LaplacianAutoencoder(Representation):
             x: Training inputs.
             validation: Held-out data that choose the temperature; None leaves it at 1, at which drawn networks usually
                 differ widely.
-            structure: Structure of the curvature.
+            structure: Structure of the curvature. "kron" knows which weights the data determine together, and costs
+                one backward pass for each pixel with the GGN.
+            curvature: Curvature, as in ``osculate.laplace``; with "fisher", which draws a target for each image, "kron"
+                is cheap.
             prior: Prior of the training, or "evidence", which also tunes the noise scale. A single prior precision
                 tuned by the evidence is often in the hundreds, and dominates the curvature of single weights.
             progress: Show progress bars.
@@ -82,7 +87,16 @@ class LaplacianAutoencoder(Representation):
             raise TypeError(
                 f"{', '.join(options)}: these options tune the temperature, and validation is None: pass held-out data."
             )
-        q = laplace(model, likelihood, (x, x), structure=structure, prior=prior, refine=False, progress=progress)
+        q = laplace(
+            model,
+            likelihood,
+            (x, x),
+            structure=structure,
+            curvature=curvature,
+            prior=prior,
+            refine=False,
+            progress=progress,
+        )
         if likelihood.has_noise and prior != "evidence":
             count, error = likelihood.noise_balance(q.fit.statistics)
             q = q.replace(likelihood=likelihood.times((error / count).sqrt()))

@@ -4,7 +4,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, ClassVar
 
 import torch
@@ -14,13 +14,17 @@ from torch.distributions import Bernoulli, Categorical, Distribution
 
 from osculate.autoencoders import Encoding, Reconstruction, Representation
 from osculate.autoencoders.distributions import at_once
-from osculate.posteriors import as_posterior
+from osculate.posteriors import Gaussian, as_posterior
 from osculate.predictive import functional_variance
+from osculate.priors import Isotropic
 from osculate.progress import track
 from osculate.randomness import fresh_seed
 from osculate.registry import lookup
+from osculate.tasks._inputs import TrainingInputs
 from osculate.tasks._predictions import in_closed_form, predictions
 
+#: A temperature at which the curvature counts for nothing beside the prior.
+FLAT = 1e30
 #: A score (N,) of the inputs that a view shows; the higher, the more likely out of distribution.
 Score = Callable[[Any], Float[Tensor, " N"]]
 
@@ -30,9 +34,11 @@ class Views(ABC):
 
     Attributes:
         known: Scores by name.
+        inputs: Training inputs, whose own scores come on top; None without any.
     """
 
     known: ClassVar[Mapping[str, Score]]
+    inputs: TrainingInputs | None
 
     @abstractmethod
     def of(self, x: Tensor, title: str) -> Iterator[Any]:
@@ -46,11 +52,20 @@ class Views(ABC):
         """The selected scores, or all that fit.
 
         Raises:
-            ValueError: an unknown score.
+            ValueError: an unknown score, or one that needs training inputs without any.
         """
+        alone = {} if self.inputs is None else self.inputs.scores()
+        known = {**self.known, **{name: partial(_of_input, score) for name, score in alone.items()}}
         if wanted is None:
-            wanted = [name for name, fits in self.fitting(inside).items() if fits]
-        return {name: lookup("score", name, self.known) for name in wanted}
+            fits = self.fitting(inside) | ({} if self.inputs is None else {"mean_pixel": True, **self.inputs.fitting()})
+            wanted = [name for name, fit in fits.items() if fit]
+        for name in wanted:
+            if name not in known and name in TrainingInputs.NAMES:
+                raise ValueError(
+                    f"the score {name!r} needs training data: pass train=x, some thousand of the inputs that the"
+                    " network was trained on, or leave the score out."
+                )
+        return {name: lookup("score", name, known) for name in wanted}
 
     def scored(self, x: Tensor, scores: Mapping[str, Score], title: str) -> dict[str, Float[Tensor, " N"]]:
         """Every score of every input, on the CPU."""
@@ -59,6 +74,10 @@ class Views(ABC):
             for name, score in scores.items():
                 pieces[name].append(score(view).cpu())
         return {name: torch.cat(values) for name, values in pieces.items()}
+
+
+def _of_input(score: Callable[[Tensor], Tensor], view: Any) -> Tensor:
+    return score(view.x)
 
 
 def mean_pixel(view: Any) -> Float[Tensor, " N"]:
@@ -130,6 +149,7 @@ class Predictives(Views):
 
     Args:
         q: Anything that ``osculate.predict`` takes.
+        train: Training inputs, for the scores of the input alone.
         batch_size: Rows at a time.
         progress: Show progress bars.
         options: Options of ``osculate.predict``.
@@ -142,8 +162,9 @@ class Predictives(Views):
         "mean_pixel": mean_pixel,
     }
 
-    def __init__(self, q: Any, batch_size: int, progress: bool, options: dict[str, Any]) -> None:
+    def __init__(self, q: Any, train: Tensor | None, batch_size: int, progress: bool, options: dict[str, Any]) -> None:
         self.q, self.batch_size, self.progress, self.options = q, batch_size, progress, options
+        self.inputs = None if train is None else TrainingInputs(train)
 
     def of(self, x: Tensor, title: str) -> Iterator[Predicted]:
         rows = (x, torch.zeros(len(x)))  # no target is needed
@@ -176,12 +197,15 @@ class Represented:
         x: Inputs (N, …), on the device of the network.
         codes: Their codes.
         images: Their reconstructions, by the same networks.
+        linear: Reconstructions by linearised networks, drawn from the posterior and from isotropic noise, if they
+            can be had.
         usual_nll: Mean of -log p over training data, if given.
     """
 
     x: Tensor
     codes: Encoding
     images: Reconstruction
+    linear: Callable[[], tuple[Reconstruction, Reconstruction]] | None = None
     usual_nll: float | None = None
 
     @cached_property
@@ -221,7 +245,22 @@ def latent_deviation(view: Represented) -> Float[Tensor, " N"]:
 
 def output_deviation(view: Represented) -> Float[Tensor, " N"]:
     """Σ over pixels of the standard deviation of the image, by weights and codes, without observation noise."""
-    return view.images.mean_variance.double().sqrt().flatten(1).sum(1)
+    return _deviation(view.images)
+
+
+def relative_deviation(view: Represented) -> Float[Tensor, " N"]:
+    r"""σ of the linearised image under the posterior, over σ under isotropic noise of the weights, both summed.
+
+    The ratio is small where the training data determine the weights that an image depends on. The numerator alone is
+    also large where the image depends on many weights, such as for bright images.
+    """
+    assert view.linear is not None
+    posterior, isotropic = map(_deviation, view.linear())
+    return posterior / isotropic
+
+
+def _deviation(images: Reconstruction) -> Float[Tensor, " N"]:
+    return images.mean_variance.double().sqrt().flatten(1).sum(1)
 
 
 class Representations(Views):
@@ -243,6 +282,7 @@ class Representations(Views):
         "disagreement": disagreement,
         "latent_deviation": latent_deviation,
         "output_deviation": output_deviation,
+        "relative_deviation": relative_deviation,
         "mean_pixel": mean_pixel,
     }
 
@@ -257,6 +297,7 @@ class Representations(Views):
     ) -> None:
         self.q, self.train, self.samples, self.batch_size, self.progress = q, train, samples, batch_size, progress
         self._generator = generator or torch.Generator().manual_seed(fresh_seed())
+        self.inputs = None if train is None else TrainingInputs(train)
         self._state = self._generator.get_state()
         self._usual_nll: float | None = None
 
@@ -269,7 +310,19 @@ class Representations(Views):
         self._generator.set_state(self._state)  # the same networks for each batch
         codes, images = self.q.represent(x, self.samples, generator=self._generator)
         network = self.q.posterior.network
-        return Represented(x.to(network.device, network.dtype), codes, images, self._usual_nll)
+        linear = partial(self._linear, x) if isinstance(self.q.posterior, Gaussian) else None
+        return Represented(x.to(network.device, network.dtype), codes, images, linear, self._usual_nll)
+
+    def _linear(self, x: Tensor) -> tuple[Reconstruction, Reconstruction]:
+        """Images by linearised networks under the posterior, and with the same noise of all its weights."""
+        q = self.q.posterior
+        assert isinstance(q, Gaussian)
+        found = []
+        for each in (q, q.replace(temperature=FLAT, prior=Isotropic(1.0))):
+            self._generator.set_state(self._state)
+            r = Representation(each)
+            found.append(r.reconstruct(x, self.samples, generator=self._generator, via="linearised"))
+        return found[0], found[1]
 
     def fitting(self, inside: Tensor) -> dict[str, bool]:
         view = self._view(inside[:2])
@@ -281,6 +334,7 @@ class Representations(Views):
             "disagreement": each,
             "latent_deviation": _spread(view.codes.variance, view.codes.mean),
             "output_deviation": _spread(view.images.mean_variance, view.images.mean),
+            "relative_deviation": view.linear is not None,
             "mean_pixel": True,
         }
 
@@ -296,7 +350,7 @@ class Representations(Views):
                 "the score 'typicality' needs training data: pass train=x, some"
                 " thousand of the inputs that the network was trained on, or leave the score out."
             )
-        needing = [name for name in wanted or () if name not in ("nll", "typicality", "mean_pixel")]
+        needing = [name for name in wanted or () if name in self.known.keys() - {"nll", "typicality", "mean_pixel"}]
         fits = self.fitting(inside) if needing else {}
         for name in needing:
             if not fits[name]:

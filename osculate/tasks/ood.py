@@ -9,6 +9,7 @@ from torch import Tensor
 
 from osculate import metrics
 from osculate.autoencoders import Representation
+from osculate.tasks._inputs import TrainingInputs
 from osculate.tasks._scores import Predictives, Representations, Views
 
 #: Values by name of the set and of the score.
@@ -53,6 +54,7 @@ def ood(
     *,
     scores: Sequence[str] | None = None,
     train: Tensor | None = None,
+    blank: bool = False,
     samples: int = 100,
     generator: torch.Generator | None = None,
     batch_size: int = 500,
@@ -67,10 +69,15 @@ def ood(
     By an autoencoder with networks θ_s: ``nll`` (-log p(x), the mean density over networks), ``typicality``
     (\|-log p(x) - E_train[-log p]\|), ``waic`` (-E_s log p_s + var_s log p_s), ``disagreement`` (Σ_s w_s² with
     w_s ∝ p(x|θ_s), one over the effective number of networks), ``latent_deviation`` and ``output_deviation`` (standard
-    deviations of code and image by weights and codes, summed). One set of networks scores all data.
-    [nalisnick2019typicality, choi2018waic, daxberger2019]
+    deviations of code and image by weights and codes, summed), ``relative_deviation`` (that of the linearised image
+    under a Gaussian posterior, over the same under isotropic noise of the weights). One set of networks scores all
+    data. [nalisnick2019typicality, choi2018waic, daxberger2019]
 
-    By the input alone: ``mean_pixel``, the baseline.
+    By the input alone, without any network: ``mean_pixel``, and with ``train``, X: ``unlit_pixels`` (Σ |x_d| over the
+    entries that differ from zero in fewer than a thousandth of the training inputs), ``diagonal_leverage``
+    (Σ_d x_d² / (1 + Σ_n X_nd²)), ``leverage`` (xᵀ(XᵀX + I)⁻¹x), ``nearest_input`` (distance to the nearest training
+    input), ``principal_components`` (-log p under a Gaussian with the components that explain 95 % of the variance).
+    A score of a network is worth what it adds to these. [tipping1999]
 
     Args:
         q: Anything that ``osculate.predict`` takes, or an ``osculate.autoencoders.Representation``.
@@ -78,8 +85,10 @@ def ood(
         outside: Other inputs (M, …), or several such sets by name.
         scores: Names of scores; None takes all that this posterior and its likelihood have (a point has no functional
             variance, real-valued targets no most probable class, a mixture and counts no entropy in closed form, a
-            single network no spread), and ``mean_pixel`` for autoencoders only.
-        train: Training inputs, which ``typicality`` needs.
+            single network no spread), ``mean_pixel`` for autoencoders, and with ``train`` all of the input alone (of
+            more than 4,096 entries without those that need a matrix of their size).
+        train: Training inputs, which ``typicality`` and the scores of the input alone need: some thousand of them.
+        blank: Set the entries that are never lit in training inputs to zero in all inputs, so that they tell nothing.
         samples: S, networks drawn where any are.
         generator: Source of random numbers.
         batch_size: Rows at a time; for autoencoders fewer where the images of all networks would take more than 256
@@ -89,10 +98,11 @@ def ood(
 
     Raises:
         ValueError: an unknown score, an empty set, values that are not finite, a score that does not fit the
-            likelihood or has no spread, no score that fits, or ``typicality`` without ``train``.
+            likelihood or has no spread, no score that fits, or a score that needs ``train``, or ``blank``, without it.
         TypeError: the functional variance of a posterior that has none; options that this kind of model does not take.
 
-    Cost: for an autoencoder, S networks for each batch.
+    Cost: for an autoencoder, S networks for each batch, and 2 S Jacobian-vector products for ``relative_deviation``; by
+    inputs of D entries alone, O(N D² + D³) once and O(N D) for each input.
 
     >>> import osculate as osc
     >>> q = osc.posteriors.Point(torch.nn.Linear(2, 3), osc.likelihoods.Categorical())
@@ -102,13 +112,19 @@ def ood(
     >>> net = Autoencoder(torch.nn.Linear(6, 2), torch.nn.Linear(2, 6))
     >>> r = Representation(osc.posteriors.Point(net, osc.likelihoods.Gaussian(0.5)))
     >>> x = torch.randn(9, 6)
-    >>> ood(r, x[:5], x[5:], train=x).auroc["outside"].keys()
-    dict_keys(['nll', 'typicality', 'mean_pixel'])
+    >>> list(ood(r, x[:5], x[5:], train=x).auroc["outside"])[:5]
+    ['nll', 'typicality', 'mean_pixel', 'diagonal_leverage', 'leverage']
     """
     others = {"outside": outside} if isinstance(outside, Tensor) else dict(outside)
-    _require_inputs(inside, others, train, one_shape=isinstance(q, Representation))
+    _require_inputs(inside, others, train, one_shape=train is not None or isinstance(q, Representation))
     if batch_size < 1:
         raise ValueError(f"batch_size must be at least 1, got {batch_size}.")
+    if blank:
+        if train is None:
+            raise ValueError("blank=True blanks what is never lit in training inputs: pass them as train=.")
+        blanked = TrainingInputs(train).blanked
+        train, inside = blanked(train), blanked(inside)
+        others = {name: blanked(x) for name, x in others.items()}
     views: Views
     if isinstance(q, Representation):
         if predict_options:
@@ -117,12 +133,9 @@ def ood(
                 " Representation does not take: leave them out."
             )
         views = Representations(q, train, samples, generator, batch_size, progress)
-    elif train is not None:
-        raise TypeError(
-            f"train= is for the scores of an osc.autoencoders.Representation, got a {type(q).__name__}: leave it out."
-        )
     else:
-        views = Predictives(q, batch_size, progress, {"samples": samples, "generator": generator, **predict_options})
+        options = {"samples": samples, "generator": generator, **predict_options}
+        views = Predictives(q, train, batch_size, progress, options)
     chosen = views.scores(scores, inside)
     within = views.scored(inside, chosen, "scoring inside")
     found = {name: views.scored(x, chosen, f"scoring {name}") for name, x in others.items()}

@@ -8,7 +8,9 @@ from torch import nn
 
 import osculate as osc
 from osculate import metrics
+from osculate.autoencoders import Autoencoder, LaplacianAutoencoder, Representation
 from osculate.tasks import calibration, ood
+from osculate.tasks._inputs import TrainingInputs
 from tests.errors import says
 
 INSIDE = torch.randn(40, 3, generator=torch.Generator().manual_seed(0))
@@ -185,3 +187,93 @@ def made_of_samples(kind: str) -> tuple[Any, str]:
         return osc.posteriors.Dropout(nets[0], likelihood), "dropout"
     network = osc.parameters.Network(nets[0], [name for name, _ in nets[0].named_parameters()])
     return osc.posteriors.Snapshots(network, likelihood, torch.rand(38), torch.randn(4, 38)), "sampled"
+
+
+def images(n: int, seed: int) -> torch.Tensor:
+    """Digits-like rows of 3 × 4 pixels, whose last column is never lit."""
+    x = torch.rand(n, 3, 4, generator=torch.Generator().manual_seed(seed))
+    x[..., -1] = 0
+    return x
+
+
+def test_scores_of_the_input_alone() -> None:
+    train, x = images(30, 0), torch.rand(5, 3, 4)
+    score = TrainingInputs(train)
+    rows, new = train.flatten(1).double(), x.flatten(1).double()
+    assert score.unlit.reshape(3, 4).nonzero()[:, 1].unique().tolist() == [3]
+    torch.testing.assert_close(score.unlit_pixels(x), x[..., -1].double().sum(1))
+    gram = rows.T @ rows + torch.eye(12, dtype=torch.float64)
+    hat = rows @ torch.linalg.inv(gram) @ rows.T
+    torch.testing.assert_close(score.leverage(train), hat.diagonal())
+    torch.testing.assert_close(score.diagonal_leverage(x), (new.square() / gram.diagonal()).sum(1))
+    torch.testing.assert_close(score.nearest_input(train), torch.zeros(30, dtype=torch.float64), rtol=0, atol=1e-6)
+    distances = (new[:, None] - rows).norm(dim=2).amin(1)
+    torch.testing.assert_close(score.nearest_input(x), distances)
+    assert not score.blanked(x)[..., -1].any()
+    assert score.blanked(x)[..., :-1].equal(x[..., :-1])
+
+
+def test_principal_components_are_those_of_scikit_learn() -> None:
+    from sklearn.decomposition import PCA
+
+    train, x = torch.randn(50, 6) * torch.tensor([5, 3, 1, 0.3, 0.2, 0.1]), torch.randn(7, 6)
+    theirs = PCA(0.95, svd_solver="full").fit(train.double().numpy())
+    expected = -torch.from_numpy(theirs.score_samples(x.double().numpy()))
+    torch.testing.assert_close(TrainingInputs(train).principal_components(x), expected)
+
+
+def test_inputs_alone_stand_beside_every_score_if_there_are_training_inputs(q: Any) -> None:
+    found = ood(q, INSIDE, OUTSIDE, train=INSIDE).auroc["outside"]
+    assert set(found) == {"entropy", "max_probability", "functional_variance", "mean_pixel"} | set(
+        TrainingInputs.NAMES
+    ) - {"unlit_pixels"}  # no entry is zero
+    assert found["nearest_input"] > 0.9
+    with pytest.raises(ValueError, match=says("nearest_input", "train=")):
+        ood(q, INSIDE, OUTSIDE, scores=("nearest_input",))
+    with pytest.raises(ValueError, match="train"):
+        ood(q, INSIDE, OUTSIDE, blank=True)
+    with pytest.raises(ValueError, match="train has no|train is empty"):
+        ood(q, INSIDE, OUTSIDE, train=INSIDE[:0])
+    with pytest.raises(ValueError, match="shape"):
+        ood(q, INSIDE, OUTSIDE, train=INSIDE[:, :2])
+
+
+def coder() -> Autoencoder:
+    torch.manual_seed(0)
+    decoder = nn.Sequential(nn.Linear(3, 12), nn.Unflatten(1, (3, 4)))
+    return Autoencoder(nn.Sequential(nn.Flatten(), nn.Linear(12, 3)), decoder)
+
+
+def autoencoder(temperature: float, prior: float) -> Representation:
+    likelihood = osc.likelihoods.Gaussian(0.5)
+    r = LaplacianAutoencoder.post_hoc(coder(), likelihood, images(30, 0), validation=None, prior=prior)
+    assert isinstance(r.posterior, osc.posteriors.Gaussian)
+    return Representation(r.posterior.replace(temperature=temperature))
+
+
+def test_relative_deviations_are_one_without_curvature_and_small_where_the_data_determine_the_weights() -> None:
+    scores = {"scores": ("relative_deviation",), "samples": 40}
+    flat = ood(autoencoder(1e20, 4.0), images(4, 1), images(4, 2), **scores)
+    torch.testing.assert_close(flat.inside["relative_deviation"], torch.full((4,), 0.5, dtype=torch.float64))
+    seen = ood(autoencoder(1.0, 1.0), images(9, 1), 5 * torch.rand(9, 3, 4), **scores)
+    assert (seen.inside["relative_deviation"] < 1).all()
+    point = Representation(osc.posteriors.Point(coder(), osc.likelihoods.Gaussian(0.5)))
+    with pytest.raises(ValueError, match="relative_deviation"):
+        ood(point, images(4, 1), images(4, 2), scores=("relative_deviation",))
+
+
+def test_blanked_pixels_tell_nothing() -> None:
+    ink = images(8, 3)
+    ink[..., -1] = 1
+    r = autoencoder(1.0, 1.0)
+    seen = ood(r, images(8, 4), {"ink": ink}, train=images(30, 0), samples=5)
+    blank = ood(r, images(8, 4), {"ink": ink}, train=images(30, 0), blank=True, samples=5)
+    assert seen.auroc["ink"]["unlit_pixels"] == 1
+    assert blank.auroc["ink"]["unlit_pixels"] == 0.5
+
+
+@pytest.mark.parametrize("curvature", ["ggn", "fisher"])
+def test_kronecker_factors_of_an_autoencoder(curvature: str) -> None:
+    options = {"validation": images(9, 1), "structure": "kron", "curvature": curvature}
+    r = LaplacianAutoencoder.post_hoc(coder(), osc.likelihoods.Gaussian(0.5), images(30, 0), **options)
+    assert ood(r, images(4, 1), 3 * images(4, 2), samples=5).auroc["outside"]["output_deviation"] > 0.5
