@@ -1,4 +1,4 @@
-"""What tells images of another kind apart: scores of autoencoders beside scores of the images alone."""
+"""Scores of out-of-distribution images: those of autoencoders beside those of the images alone."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -68,7 +68,7 @@ def _near(name: str, known: Iterable[str] = ()) -> str:
 
 @dataclass(frozen=True)
 class _Source:
-    """Where the data come from; :class:`DataOptions` describes all fields."""
+    """The place of the data; :class:`DataOptions` describes all fields."""
 
     data: str | None = None
     target: str | None = field(default=None, kw_only=True)
@@ -79,7 +79,7 @@ class _Source:
 
 @dataclass(frozen=True)
 class _Parts(_Source):
-    """Which rows are for training, validation and test."""
+    """The rows for training, validation and test."""
 
     split: int | None = None
     splits: str | None = None
