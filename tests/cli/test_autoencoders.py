@@ -225,7 +225,7 @@ def test_images_without_labels_are_enough(run: Any, tmp_path: Path, capsys: Any)
     assert run("evaluate", "--posterior", out, "--task", "imputation", "--samples", 3) == 0
     assert set(section(out, "imputation")["filled in"]) == {"mse", "mse_draw"}
     assert (out / "imputations.png").exists()
-    np.savez(tmp_path / "large.npz", X=(255 * x[:20]).astype(int))
+    np.savez(tmp_path / "large.npz", X=255 * x[:20])
     capsys.readouterr()
     assert run(*ood, "--ood", tmp_path / "large.npz") == 0
     assert "reach 255" in capsys.readouterr().err

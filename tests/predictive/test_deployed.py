@@ -303,7 +303,7 @@ def test_exported_programs(subset: str) -> None:
         ("mlp", "gaussian", {"structure": "kron"}),
         ("mlp", "bernoulli", {"structure": "diag"}),
         ("cnn", "categorical", {"structure": "kron"}),
-        ("residual", "categorical", {"structure": "kron"}),
+        pytest.param("residual", "categorical", {"structure": "kron"}, marks=pytest.mark.release),
         ("residual", "gaussian", {"structure": "diag"}),
     ],
 )
