@@ -12,7 +12,7 @@ import pytest
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 PAGES = sorted((DOCS / "gallery").glob("*.py"))
 MENU = (DOCS.parent / "mkdocs.yml").read_text(encoding="utf-8")
-#: CPU seconds that a page may take on a quiet machine, imports not counted.
+#: CPU seconds that a page may take, imports not counted.
 LONGEST = 10.0
 
 
@@ -27,7 +27,7 @@ print("seconds", time.process_time() - started)
 
 
 def seconds(page: Path, folder: Path) -> float:
-    """Run a page in a folder, and return what it took."""
+    """Run a page in a folder, and return the CPU seconds that it took."""
     paths = os.pathsep.join([str(DOCS.parent), os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, "PYTHONPATH": paths, "MPLBACKEND": "agg", "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
@@ -45,7 +45,7 @@ def test_the_page_runs(page: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-@pytest.mark.release  # seconds count on a quiet machine alone
+@pytest.mark.release
 def test_the_page_is_quick(page: Path, tmp_path: Path) -> None:
     assert seconds(page, tmp_path) < LONGEST
 
