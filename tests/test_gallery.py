@@ -27,7 +27,7 @@ print("seconds", time.process_time() - started)
 
 
 def seconds(page: Path, folder: Path) -> float:
-    """Run a page in a folder, and return what it took."""
+    """Run a page in a folder, and return the CPU seconds that it took."""
     paths = os.pathsep.join([str(DOCS.parent), os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, "PYTHONPATH": paths, "MPLBACKEND": "agg", "OMP_NUM_THREADS": "1"}
     done = subprocess.run(

@@ -18,8 +18,8 @@ from osculate.inverse import DeepImagePrior, RayTransform, filtered_back_project
 from osculate.networks import SkipUNet
 
 torch.manual_seed(0)
-image = osc.data.shepp_logan(28)
-rays = RayTransform((28, 28), angles=20)
+image = osc.data.shepp_logan(24)
+rays = RayTransform((24, 24), angles=20)
 clean = rays(image)
 sigma = 0.1 * float(clean.abs().mean())
 data = clean + sigma * torch.randn(clean.shape)
