@@ -24,7 +24,14 @@ from osculate.parameters import frozen_copy
 from osculate.posteriors import Gaussian
 from osculate.posteriors.linearised import rows_times
 from osculate.structures import PosteriorPrecision
-from osculate.structures.blocks import DensePrecision, DiagonalPrecision, KroneckerPrecision, Precision, grams
+from osculate.structures.blocks import (
+    DensePrecision,
+    DiagonalPrecision,
+    InterpolatedPrecision,
+    KroneckerPrecision,
+    Precision,
+    grams,
+)
 
 #: A tracer takes the place of the call of modules for the whole process.
 _ALONE = RLock()
@@ -146,8 +153,12 @@ def contraction(precision: PosteriorPrecision) -> Callable[[Mapping[int, AnyForm
     Raises:
         ValueError: a structure other than products of factors, diagonals and dense matrices.
     """
+    parts = [
+        InterpolatedPrecision(p.block, p.scale, p.signal, p.weight, p.bias) if type(p) is KroneckerPrecision else p
+        for p in precision.parts
+    ]
     whiten: dict[Precision, Tensor] = {}
-    for part in precision.parts:
+    for part in parts:
         if isinstance(part, DensePrecision):
             whiten[part] = part.whiten(torch.eye(len(part.size), dtype=torch.double, device=part.size.device))
         elif not isinstance(part, KroneckerPrecision | DiagonalPrecision):
@@ -158,7 +169,7 @@ def contraction(precision: PosteriorPrecision) -> Callable[[Mapping[int, AnyForm
             )
 
     def contract(forms: Mapping[int, AnyForm], group: int) -> Tensor:
-        each = zip(precision.parts, precision.curvature.project(forms, group), strict=True)
+        each = zip(parts, precision.curvature.project(forms, group), strict=True)
         used = [(part, projected) for part, projected in each if projected is not None]
         return reduce(torch.add, (_products(part, whiten.get(part), p, group) for part, p in used))
 
