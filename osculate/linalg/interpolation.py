@@ -13,7 +13,7 @@ def interpolated(table: Float[Tensor, "n m"]) -> tuple[Float[Tensor, "n r"], Flo
 
     Every entry is within a few roundings: the residual of the rounded factors counts, and what rounding of a product
     with them may make of terms of both signs. A table of 1/(λ_i μ_j + δ) has r of about ten. The columns are chosen by
-    orthogonalisation with pivoting, of a table whose rows and columns are scaled to the same size. [martinsson2020]
+    orthogonalisation with pivoting, of a table whose rows and columns are scaled to the same size. [halko2011]
 
     Args:
         table: Positive numbers.
