@@ -32,12 +32,11 @@ def interpolated(table: Float[Tensor, "n m"]) -> tuple[Float[Tensor, "n r"], Flo
         chosen.append(int(rest.square().sum(0).argmax()))
         direction = rest[:, chosen[-1]] / rest[:, chosen[-1]].norm()
         rest -= direction.unsqueeze(1) * (direction @ rest)
-        if float((rest / scaled).abs().max()) > tolerance / 2:
+        if not float((rest / scaled).abs().max()) <= tolerance / 2:
             continue
         weights = torch.linalg.lstsq(scaled[:, chosen], scaled).solution
         left, right = table[:, chosen], (weights * columns / columns[chosen].unsqueeze(1)).to(table)
         product, sizes = left.double() @ right.double(), left.double() @ right.double().abs()
-        if float(((product - exact).abs() / exact).max()) > tolerance or float((sizes / exact).max()) > ROUNDING:
-            return None
-        return left, right
+        close = float(((product - exact).abs() / exact).max()) <= tolerance  # also False for NaN
+        return (left, right) if close and float((sizes / exact).max()) <= ROUNDING else None
     return None

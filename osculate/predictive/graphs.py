@@ -90,6 +90,7 @@ def _keeps_all(node: fx.Node) -> bool:
 def _merge_reshapes(graph: fx.Graph, written: set[fx.Node]) -> None:
     """Replace a chain of operations that keep the order of the entries by its last shape, or by nothing."""
     origins: dict[fx.Node, fx.Node] = {}
+    node: Any
     for node in list(graph.nodes):
         if not _keeps_order(node) or node in written or node.args[0] in written:
             continue
@@ -105,7 +106,7 @@ def _merge_reshapes(graph: fx.Graph, written: set[fx.Node]) -> None:
             node.replace_all_uses_with(merged)
 
 
-def _keeps_order(node: fx.Node) -> bool:
+def _keeps_order(node: Any) -> bool:
     """True for an operation whose result has the entries of its first argument, in the same order."""
     if node.target in _VIEWS:
         return True

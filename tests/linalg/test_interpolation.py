@@ -29,4 +29,5 @@ def test_tables_that_no_few_columns_give() -> None:
     torch.manual_seed(0)
     assert interpolated(torch.rand(40, 30) + 0.1) is None
     assert interpolated(torch.ones(2, 3)) is None  # nothing to gain
+    assert interpolated(torch.zeros(40, 30)) is None
     assert interpolated(table(15.0, 1e-9)) is None  # of both signs and larger than the entries

@@ -444,7 +444,7 @@ class KroneckerPrecision(Precision):
 class InterpolatedPrecision(KroneckerPrecision):
     """The precision with its reciprocal eigenvalues as a product of thin factors, for few data at a time.
 
-    Reading the table takes as long as the products with a basis: as factors it is a hundredth of their size.
+    For a single datum, reading the table takes as long as the product with a basis, and its factors are far smaller.
     """
 
     @cached_property
