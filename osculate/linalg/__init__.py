@@ -19,6 +19,7 @@ from osculate.linalg.psd import (
 from osculate.linalg.cg import Product as Product, Solution as Solution, conjugate_gradients as conjugate_gradients
 from osculate.linalg.diagonals import Estimate as Estimate, diagonal as diagonal, signs as signs
 from osculate.linalg.dual_descent import RowBlocks as RowBlocks, dual_descent as dual_descent
+from osculate.linalg.interpolation import interpolated as interpolated
 from osculate.linalg.lanczos import (
     Quadrature as Quadrature,
     apply as apply,

@@ -23,23 +23,19 @@ from osculate.likelihoods import Likelihood
 from osculate.parameters import frozen_copy
 from osculate.posteriors import Gaussian
 from osculate.posteriors.linearised import rows_times
+from osculate.predictive.graphs import simplify
 from osculate.structures import PosteriorPrecision
-from osculate.structures.blocks import DensePrecision, DiagonalPrecision, KroneckerPrecision, Precision, grams
+from osculate.structures.blocks import (
+    DensePrecision,
+    DiagonalPrecision,
+    InterpolatedPrecision,
+    KroneckerPrecision,
+    Precision,
+    grams,
+)
 
 #: A tracer takes the place of the call of modules for the whole process.
 _ALONE = RLock()
-#: Operations that only name a tensor again.
-_SAME = (torch.ops.aten.detach.default, torch.ops.aten.alias.default, torch.ops.aten.lift_fresh_copy.default)
-#: Operations that take lists of sizes, as methods: those a graph calls when it is read from a file.
-_METHODS = {
-    torch.ops.aten.expand.default: "expand",
-    torch.ops.aten.view.default: "view",
-    torch.ops.aten._unsafe_view.default: "reshape",
-    torch.ops.aten.new_zeros.default: "new_zeros",
-    torch.ops.aten.new_ones.default: "new_ones",
-    torch.ops.aten.new_full.default: "new_full",
-    torch.ops.aten.new_empty.default: "new_empty",
-}
 #: Derivatives of activations that exchange formats do not have, from elementary operations.
 _DERIVATIVES: Any = get_decompositions(
     [
@@ -50,10 +46,6 @@ _DERIVATIVES: Any = get_decompositions(
         )
     ]
 )
-#: The end of a slice up to the last entry.
-_END = 2**63 - 1
-
-
 #: What to do where a network has no graph.
 WAY_OUT = (
     "fit subset='last_layer' of a network that ends in an nn.Linear or nn.Conv2d, whose other layers may be any, or "
@@ -79,62 +71,8 @@ def traced(function: Callable[[Tensor], Any], x: Tensor) -> fx.GraphModule:
         graph = make_fx(function, decomposition_table=_DERIVATIVES, _allow_non_fake_inputs=True)(fake)
     if mode.shape_env is not None and mode.shape_env.replacements:
         raise ValueError("an operation of this network depends on the number of inputs.")
-    _simplify(graph)
+    simplify(graph)
     return copy.deepcopy(graph).eval()  # with memory of its own
-
-
-def _simplify(graph: fx.GraphModule) -> None:
-    """Drop what only names tensors again, and compute what depends on constants alone."""
-    values: dict[fx.Node, Tensor] = {}
-    written = _written(graph.graph)
-    for node in list(graph.graph.nodes):
-        if node.op == "get_attr":
-            values[node] = getattr(graph, node.target).detach()
-        elif node.op != "call_function":
-            continue
-        elif node.target in _SAME or _keeps_all(node):
-            node.replace_all_uses_with(node.args[0])
-            graph.graph.erase_node(node)
-        elif node not in written and all(each in values for each in node.all_input_nodes):
-            args, kwargs = fx.map_arg((node.args, node.kwargs), values.__getitem__)
-            if isinstance(found := node.target(*args, **kwargs), Tensor):
-                values[node] = found
-    before, kept = [*graph._parameters, *graph._buffers], dict[int, str]()
-    for node, value in values.items():
-        if all(user in values for user in node.users):
-            continue
-        name = kept.setdefault(id(value), f"constant{len(kept)}")
-        if not hasattr(graph, name):
-            graph.register_buffer(
-                name, value.clone(memory_format=torch.contiguous_format) if 0 in value.stride() else value
-            )
-        with graph.graph.inserting_before(node):
-            node.replace_all_uses_with(graph.graph.get_attr(name), delete_user_cb=lambda user: user not in values)
-    for node in reversed(values):
-        graph.graph.erase_node(node)
-    for name in before:
-        delattr(graph, name)
-    graph.graph.eliminate_dead_code()
-    for node in graph.graph.nodes:
-        if node.target in _METHODS:
-            node.op, node.target = "call_method", _METHODS[node.target]
-    graph.recompile()
-
-
-def _written(graph: fx.Graph) -> set[fx.Node]:
-    """The tensors into which an operation writes, and those of which they may be views."""
-    found: set[fx.Node] = set()
-    for node in graph.nodes:
-        each = node if getattr(getattr(node.target, "_schema", None), "is_mutable", False) else None
-        while isinstance(each, fx.Node):
-            found.add(each)
-            each = each.args[0] if each.args else None
-    return found
-
-
-def _keeps_all(node: fx.Node) -> bool:
-    """True for a slice of everything."""
-    return node.target is torch.ops.aten.slice.Tensor and node.args[2:] == (0, _END)
 
 
 def contraction(precision: PosteriorPrecision) -> Callable[[Mapping[int, AnyForm], int], Tensor]:
@@ -146,8 +84,12 @@ def contraction(precision: PosteriorPrecision) -> Callable[[Mapping[int, AnyForm
     Raises:
         ValueError: a structure other than products of factors, diagonals and dense matrices.
     """
+    parts = [
+        InterpolatedPrecision(p.block, p.scale, p.signal, p.weight, p.bias) if type(p) is KroneckerPrecision else p
+        for p in precision.parts
+    ]
     whiten: dict[Precision, Tensor] = {}
-    for part in precision.parts:
+    for part in parts:
         if isinstance(part, DensePrecision):
             whiten[part] = part.whiten(torch.eye(len(part.size), dtype=torch.double, device=part.size.device))
         elif not isinstance(part, KroneckerPrecision | DiagonalPrecision):
@@ -158,7 +100,7 @@ def contraction(precision: PosteriorPrecision) -> Callable[[Mapping[int, AnyForm
             )
 
     def contract(forms: Mapping[int, AnyForm], group: int) -> Tensor:
-        each = zip(precision.parts, precision.curvature.project(forms, group), strict=True)
+        each = zip(parts, precision.curvature.project(forms, group), strict=True)
         used = [(part, projected) for part, projected in each if projected is not None]
         return reduce(torch.add, (_products(part, whiten.get(part), p, group) for part, p in used))
 

@@ -13,6 +13,7 @@ from osculate.structures.blocks.dense import DenseBlock as DenseBlock, DensePrec
 from osculate.structures.blocks.diagonal import DiagonalBlock as DiagonalBlock, DiagonalPrecision as DiagonalPrecision
 from osculate.structures.blocks.dual import Draw as Draw, DualBlock as DualBlock, Others as Others
 from osculate.structures.blocks.kronecker import (
+    InterpolatedPrecision as InterpolatedPrecision,
     KroneckerBlock as KroneckerBlock,
     KroneckerPrecision as KroneckerPrecision,
     LookupBlock as LookupBlock,

@@ -38,7 +38,7 @@ from torch import Tensor
 
 from osculate.curvature.engine import Observation
 from osculate.curvature.forms import AnyForm, Dense, Form, Lookup, Outer, Unit, matrices
-from osculate.linalg import add_gram, eigh, mirror
+from osculate.linalg import add_gram, eigh, interpolated, mirror
 from osculate.memory import even_parts, give_back
 from osculate.structures.blocks._base import Block, Delta, Picked, Precision, by_group, grams, weighted_grams
 
@@ -412,7 +412,7 @@ class KroneckerPrecision(Precision):
     def _quadratic(self, a: Float[Tensor, "N G I"]) -> Float[Tensor, "N G O"]:
         """aᵀ (D + c u uᵀ)⁻¹ a of inputs in the eigenbasis."""
         if self.bias is None:
-            return by_group(a.square(), self._inverse.mT)
+            return self._weighted(a.square())
         u = self.block.bias_direction.squeeze(1)
         # The part orthogonal to û is the same for a − α u with any α: this one has the least cancellation at the
         # largest eigenvalue of the outputs.
@@ -422,6 +422,10 @@ class KroneckerPrecision(Precision):
         off = by_group(a.square(), self._inverse.mT) - along * (along / self._length)
         along = along + alpha * self._length
         return off.clamp(min=0) + along * (along / self._length / self._determinant)
+
+    def _weighted(self, squares: Float[Tensor, "N G I"]) -> Float[Tensor, "N G O"]:
+        """D⁻¹ times squares."""
+        return by_group(squares, self._inverse.mT)
 
     def contract(self, projected: Any, events: int) -> Float[Tensor, "N T E E"]:
         if not isinstance(projected, tuple):
@@ -434,6 +438,25 @@ class KroneckerPrecision(Precision):
         if events == 1:
             return (weights[:, 0] @ basis.square().T)[..., None, None]
         return ((basis * weights) @ basis.T).unsqueeze(1)
+
+
+@dataclass(frozen=True, eq=False)
+class InterpolatedPrecision(KroneckerPrecision):
+    """The precision with its reciprocal eigenvalues as a product of thin factors, for few data at a time.
+
+    For a single datum, reading the table takes as long as the product with a basis, and its factors are far smaller.
+    """
+
+    @cached_property
+    def _factors(self) -> tuple[Tensor, Tensor] | None:
+        """1 / D of one group as a product, None where its eigenvalues are not smooth."""
+        return interpolated(self._inverse[0].mT) if len(self._inverse) == 1 else None
+
+    def _weighted(self, squares: Float[Tensor, "N G I"]) -> Float[Tensor, "N G O"]:
+        if self._factors is None:
+            return super()._weighted(squares)
+        left, right = self._factors
+        return (squares.squeeze(-2) @ left @ right).unsqueeze(-2)
 
 
 @dataclass(frozen=True, eq=False)
