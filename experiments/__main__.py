@@ -2,7 +2,8 @@
 
 The result is a record (experiments/results/ID.json) with the document's numbers beside ours and a verdict on each of
 its claims, and the figure beside it as PNG. The same command after an interruption goes on with the cells that are
-done, in the folder ID.cells beside the record until this is written. --records does so for all records that are stale.
+done, in the folder ID.cells beside the record until this is written. --records does so for all records that are stale,
+after --confirm, which clears those whose numbers a small run of their own commit and of today's code agree on.
 """
 
 import shutil
@@ -19,6 +20,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from experiments import ALIASES, REGISTRY, Record, read_record
+from experiments.confirm import Differs, confirmed
 from experiments.documents import artefact, judge
 from experiments.pages import pages
 from experiments.runner import OutOfTime
@@ -67,6 +69,8 @@ class RecordOptions:
             measuring.
         stale: List the records of that folder that other code, settings, data or another minor version of torch made,
             with their hours; those with headlines first.
+        confirm: Run the stale ones with tiny settings, at their own commit and today, and keep those that agree. One
+            experiment alone if it is named.
         records: Measure the stale ones again in this order, then judge. The same command goes on after an interruption.
         hours: Limit of the time for --records, which then ends between two cells.
     """
@@ -77,6 +81,7 @@ class RecordOptions:
     results: Path | None = None
     judge: bool = False
     stale: bool = False
+    confirm: bool = False
     records: bool = False
     hours: float | None = None
 
@@ -87,17 +92,20 @@ class RecordOptions:
 
 def run(options: RunOptions, records: RecordOptions) -> None:
     """List the experiments, run one, or sum up their records."""
-    folder, summed = records.results or FOLDER, records.results or records.judge or records.stale or records.records
+    folder, renewed = records.results or FOLDER, records.stale or records.confirm or records.records
+    summed = renewed or records.results or records.judge
     if not (records.list or summed or options.experiment):
         raise ValueError(
             f"say which experiment: python -m experiments ID, with one of {', '.join(REGISTRY)}; or --list."
         )
     if records.list:
         _print_list()
-    if options.experiment:
+    if options.experiment and not records.confirm:
         _measure(options, records, options.experiment)
     if records.results and not folder.is_dir():
         raise FileNotFoundError(f"there is no folder {str(folder)!r} with records.")
+    if records.confirm:
+        _confirm(stale(folder), options.experiment)
     if records.stale or records.records:
         found = stale(folder)
         _print_stale(found, records.hours)
@@ -105,7 +113,7 @@ def run(options: RunOptions, records: RecordOptions) -> None:
             _renew(found, folder, options.progress, records.hours)
     if records.judge:
         _judge(folder)
-    if records.results and not (records.stale or records.records):
+    if records.results and not renewed:
         _sum_up(folder)
 
 
@@ -118,6 +126,17 @@ def _sum_up(folder: Path) -> None:
     for path, text in pages(folder).items():
         write_text(path, text)
     print(f"Saved {folder.parent / 'RESULTS.md'} and the pages in {folder}")
+
+
+def _confirm(found: Sequence[Stale], name: str | None) -> None:
+    """Keep the stale records whose numbers today's code gives in a small run."""
+    for each in found:
+        if name in (None, each.record.id):
+            try:
+                confirmed(each).write(each.path)
+                print(f"{each.path.stem}: confirmed")
+            except Differs as difference:
+                print(f"{each.path.stem}: to be measured again, {difference}")
 
 
 def _renew(found: Sequence[Stale], folder: Path, progress: bool, hours: float | None) -> None:

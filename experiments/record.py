@@ -22,7 +22,13 @@ SCHEMA = "osculate.reproduction/1"
 ROUNDING = 1e-9
 
 #: Names of data sets in tables and figures.
-TITLES = {"mnist": "MNIST", "fashion_mnist": "Fashion-MNIST", "digits": "digits", "frey_face": "Frey Face"}
+TITLES = {
+    "mnist": "MNIST",
+    "fashion_mnist": "Fashion-MNIST",
+    "kmnist": "KMNIST",
+    "digits": "digits",
+    "frey_face": "Frey Face",
+}
 TITLES |= {"cifar10": "CIFAR-10", "cifar10_jpeg": "CIFAR-10", "cifar100": "CIFAR-100", "svhn": "SVHN"}
 
 HOLDS, FAILS, UNDECIDED = "holds", "does not hold", "undecided"
@@ -247,12 +253,14 @@ class Origin:
         date: Day on which the measurement began.
         code: Digests of the parts of the imported code.
         data: Bytes of the files of each data set that code or settings name.
+        confirmed: Later commit whose code gave the same numbers in a small run, if any; ``code`` is of that one.
     """
 
     commit: str = ""
     date: str = ""
     code: Mapping[str, str] = field(default_factory=dict)
     data: Mapping[str, int] = field(default_factory=dict)
+    confirmed: str = ""
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,8 @@ from experiments.sources import minor
 
 #: Number of parts that a reason names.
 FEW = 5
+#: Beginning of the reason that the code is another.
+CODE = "code: "
 
 
 @dataclass(frozen=True)
@@ -93,9 +95,9 @@ def reasons(record: Record) -> Iterator[str]:
         yield f"settings: {_few(names)}"
     if setup.origin.code:
         if names := _differing(setup.origin.code, now.code):
-            yield f"code: {_few(names)}"
+            yield f"{CODE}{_few(names)}"
     else:
-        yield f"code: no digests were kept; its numbers came with {setup.origin.commit or 'an unknown commit'}"
+        yield f"{CODE}no digests were kept; its numbers came with {setup.origin.commit or 'an unknown commit'}"
     # what is not on this machine is not known to be another
     both = setup.origin.data.keys() & now.data.keys()
     if names := [name for name in sorted(both) if setup.origin.data[name] != now.data[name]]:

@@ -109,7 +109,7 @@ def _wanted(model: str) -> list[str]:
 def claims(areas: Areas) -> Iterator[Claim]:
     """Yield what decides the claims, in words."""
     for pair, rows in areas.items():
-        best = {row: max(columns, key=lambda c, columns=columns: mean(columns[c])) for row, columns in rows.items()}
+        best = {row: _best(columns) for row, columns in rows.items()}
         found = "; ".join(f"{row} {mean(rows[row][column]):.3f} ({column})" for row, column in best.items())
         ahead = max(best, key=lambda row: mean(rows[row][best[row]]))
         yield Claim.judged(
@@ -117,6 +117,11 @@ def claims(areas: Areas) -> Iterator[Claim]:
             ahead != INPUT,
             f"largest areas, each with the score that is best on these test images: {found}.",
         )
+
+
+def _best(columns: Mapping[str, Sequence[float]]) -> str:
+    """Return the score with the largest area."""
+    return max(columns, key=lambda score: mean(columns[score]))
 
 
 @explained.figure

@@ -98,6 +98,8 @@ def cells(ax: Axes, values: np.ndarray, form: str | None = None, **options: Any)
 
 #: Size of a cell and largest width of the figure, in inches.
 CELL, WIDEST = (0.66, 0.4), 15.0
+#: Width of a letter of the labels, in inches.
+LETTER = 0.075
 #: The name of a setting, and its values in words.
 Places = tuple[str, Sequence[str]]
 
@@ -129,13 +131,16 @@ def heat_map(
                 f" columns have {shape} names: give a value for each pair, at least one of them not NaN."
             )
     # margins for the labels of the rows and the colour bar
-    width = max(CELL[0] * shape[1] + 0.075 * max(map(len, rows[1])) + 1.6, 3.8 if len(values) > 1 else 5.6)
+    width = max(CELL[0] * shape[1] + LETTER * max(map(len, rows[1])) + 1.6, 3.8 if len(values) > 1 else 5.6)
     across = min(len(values), max(1, int(WIDEST / width)))
     figure, axes = style.wrapped(len(values), across, width, CELL[1] * shape[0] + 1.3)
     for ax, (name, matrix) in zip(axes.flat, values.items(), strict=False):
         image = cells(ax, matrix, form, aspect="auto")
         style.bare(ax)
-        ax.set_xticks(range(shape[1]), columns[1])
+        # words that are longer than a cell is wide would run into each other
+        slanted = max(map(len, columns[1])) * LETTER > CELL[0]
+        turn: dict[str, Any] = {"rotation": 35, "ha": "right", "rotation_mode": "anchor"} if slanted else {}
+        ax.set_xticks(range(shape[1]), columns[1], **turn)
         ax.set_yticks(range(shape[0]), rows[1])
         style.label(ax, name, columns[0], rows[0])
         style.colour_bar(figure, image, ax, quantity, aspect=30)

@@ -55,7 +55,8 @@ class Views(ABC):
             ValueError: an unknown score, or one that needs training inputs without any.
         """
         alone = {} if self.inputs is None else self.inputs.scores()
-        known = {**self.known, **{name: partial(_of_input, score) for name, score in alone.items()}}
+        known: dict[str, Score] = dict(self.known)
+        known.update((name, partial(_of_input, score)) for name, score in alone.items())
         if wanted is None:
             fits = self.fitting(inside) | ({} if self.inputs is None else {"mean_pixel": True, **self.inputs.fitting()})
             wanted = [name for name, fit in fits.items() if fit]

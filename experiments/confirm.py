@@ -1,0 +1,101 @@
+"""Records that code made which is other than today's and gives the same numbers in a small run."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from math import isclose
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from experiments.experiment import REGISTRY, changed
+from experiments.record import Record
+from experiments.sources import commit
+from experiments.stale import CODE, Stale, asked
+
+#: The working tree of this code, and the program that runs an experiment with tiny settings in any tree.
+TREE, PROBE = Path(__file__).parent.parent, Path(__file__).with_name("probe.py")
+#: Relative difference of numbers that are called the same: rounding is amplified by the steps of a training.
+TOLERANCE = 1e-3
+#: Least share of the numbers that two runs of the same code agree on; the others, such as seconds, are left out.
+LEAST = 0.5
+
+
+class Differs(Exception):
+    """Today's code gives other numbers than that of a record, or they cannot be compared."""
+
+
+def confirmed(stale: Stale) -> Record:
+    """Return a record with the digests of today's code, if that gives the numbers of the record's own commit.
+
+    Compared are the tiny runs of the tests, with one seed, in a working tree of the commit and in this one. Numbers
+    that a repetition does not give, such as seconds, are not compared.
+
+    Args:
+        stale: A record of which only the code is another.
+
+    Raises:
+        ValueError: Code of this tree is not committed.
+        Differs: The numbers, the settings of the run, or more than the code are other, or there is no such commit. The
+            record is to be measured again.
+    """
+    if not (present := commit()) or present.endswith("-dirty"):
+        raise ValueError("the code of this tree differs from its commit, which a record is to name: commit it first.")
+    record, origin = stale.record, stale.record.setup.origin
+    if others := [reason for reason in stale.reasons if not reason.startswith(CODE)]:
+        raise Differs("; ".join(others))
+    before = origin.confirmed or origin.commit
+    if not before or before.endswith("-dirty"):
+        raise Differs(f"the code of its commit ({before or 'unknown'}) is not known")
+    today, again = _probe(TREE, record.id), _probe(TREE, record.id)
+    with TemporaryDirectory() as folder:
+        tree = Path(folder) / "tree"
+        _git("worktree", "add", "--detach", str(tree), before)
+        try:
+            _compare(_probe(tree, record.id), today, again)
+        finally:
+            _git("worktree", "remove", "--force", str(tree))
+    scale, changes = asked(record)
+    chosen = REGISTRY[record.id]
+    now = chosen.origin(changed(chosen.presets[scale], changes))
+    return replace(
+        record,
+        setup=replace(record.setup, origin=replace(origin, confirmed=present, code=now.code, data=now.data)),
+    )
+
+
+def _compare(before: dict[str, Any], today: dict[str, Any], again: dict[str, Any]) -> None:
+    """Compare the numbers of two trees, in their order: rows may have been renamed."""
+    if before["settings"] != today["settings"]:
+        raise Differs("the tiny settings are others")
+    values = [[number for row in run["numbers"] for number in row] for run in (before, today, again)]
+    if len({len(each) for each in values}) > 1:
+        raise Differs(f"there are {len(values[1])} numbers, and {len(values[0])} before")
+    lasting = [(old, new) for old, new, repeated in zip(*values, strict=True) if new == repeated]
+    if len(lasting) < LEAST * len(values[1]):
+        raise Differs(f"a repetition gives {len(lasting)} of {len(values[1])} numbers again")
+    other = sum(not isclose(old, new, rel_tol=TOLERANCE, abs_tol=1e-9) for old, new in lasting)
+    if other:
+        raise Differs(f"{other} of {len(lasting)} numbers of a small run are others")
+
+
+def _probe(tree: Path, name: str) -> dict[str, Any]:
+    """Run the tiny experiment in a tree."""
+    surroundings = {**os.environ, "PYTHONPATH": str(tree), "OMP_NUM_THREADS": "1"}
+    done = _run([sys.executable, "-W", "ignore", str(PROBE), name], cwd=tree, env=surroundings)
+    found: dict[str, Any] = json.loads(done.splitlines()[-1])
+    return found
+
+
+def _git(*words: str) -> None:
+    _run(["git", "-C", str(TREE), *words])
+
+
+def _run(words: Sequence[str], **options: Any) -> str:
+    done = subprocess.run(words, capture_output=True, text=True, check=False, **options)
+    if done.returncode:
+        raise Differs((done.stderr.strip().splitlines() or [f"{words[0]} failed"])[-1])
+    return done.stdout
