@@ -13,7 +13,17 @@ from torch import Tensor
 import osculate as osc
 from experiments import TITLES, Claim, Findings, Record, Runner, Table, estimate, experiment, listed
 from experiments.lae import models as lae_models
-from experiments.lae.models import DROPOUT, ENSEMBLE, LEARNED, LONG, METHODS, ONLINE, POST_HOC, VARIATIONAL, Models
+from experiments.lae.models import (
+    BASELINES,
+    DROPOUT,
+    LAPLACIAN,
+    LEARNED,
+    LONG,
+    METHODS,
+    ONLINE,
+    VARIATIONAL,
+    Models,
+)
 from osculate.autoencoders import Reconstruction, Representation
 
 
@@ -152,7 +162,7 @@ def claims_on_areas(areas: Areas) -> Iterator[Claim]:
     for pair, rows in areas.items():
         found = {
             (method, score): mean(rows[method][score])
-            for method in (ONLINE, POST_HOC)
+            for method in LAPLACIAN
             for score in (SCORES["latent_deviation"], SCORES["output_deviation"])
         }
         if pair == named("mnist", "KMNIST"):
@@ -165,7 +175,7 @@ def claims_on_areas(areas: Areas) -> Iterator[Claim]:
             )
         best = {method: _best(columns) for method, columns in rows.items()}
         words = "; ".join(f"{method} {estimate(rows[method][score])} ({score})" for method, (score, _) in best.items())
-        others = [method for method in best if method not in (ONLINE, POST_HOC)]
+        others = [method for method in best if method not in LAPLACIAN]
         yield Claim.judged(
             f"{pair}: the best score of the online Laplacian autoencoder beats those of all baselines",
             all(best[ONLINE][1] > best[method][1] for method in others),
@@ -176,7 +186,7 @@ def claims_on_areas(areas: Areas) -> Iterator[Claim]:
         with_spread = {method: estimate(found[deviation]) for method, found in rows.items() if deviation in found}
         yield Claim.judged(
             f"{pair}: of all σ of the output, those of Laplacian autoencoders detect best",
-            max(with_spread, key=lambda m: with_spread[m].mean or 0.0) in (ONLINE, POST_HOC),
+            max(with_spread, key=lambda m: with_spread[m].mean or 0.0) in LAPLACIAN,
             f"{listed(with_spread, '')}.",
         )
 
@@ -201,7 +211,7 @@ def draw_areas(record: Record) -> Any:
 
 
 #: Methods with a spread (that of learned variances is noise), and those in the figure.
-SPREAD = (LEARNED, VARIATIONAL, DROPOUT, ENSEMBLE, POST_HOC, ONLINE)
+SPREAD = (*BASELINES[1:], *LAPLACIAN)
 SHOWN = (VARIATIONAL, DROPOUT, ONLINE)
 INSIDE, OUTSIDE = "σ summed over pixels: test images", "σ summed over pixels: others"
 
@@ -271,7 +281,7 @@ def claims_on_spread(table: Table) -> Iterator[Claim]:
             f"σ of the output of others over that of test images {ratio}; two standard errors asked.",
         )
         for (pair, method), ratio in ratios.items()
-        if method in (POST_HOC, ONLINE)
+        if method in LAPLACIAN
     ]
     dropout = [ratio for (_, method), ratio in ratios.items() if method == DROPOUT]
     below = all((ratio.mean or 0.0) + 2 * (ratio.standard_error or 0.0) < 1 for ratio in dropout)

@@ -14,7 +14,7 @@ import osculate as osc
 from experiments import Claim, Findings, Record, Runner, Table, estimate, experiment, listed
 from experiments.lae import models as lae_models
 from experiments.lae.detection import SPREAD, deviation, drawn
-from experiments.lae.models import AE, DROPOUT, METHODS, ONLINE, VARIATIONAL, Fit, Models
+from experiments.lae.models import AE, DROPOUT, METHODS, ONLINE, RUNNING, VARIATIONAL, Fit, Models
 from osculate.autoencoders import Representation
 from osculate.data.photographs import Faces, celeba
 from osculate.networks.coders import Coders, conv_coders
@@ -84,7 +84,7 @@ ACCURACY = "balanced accuracy: "
 PRINTED = {
     (method, ACCURACY + attribute): value
     for attribute, values in RATES.items()
-    for method, value in zip((AE, VARIATIONAL, DROPOUT, ONLINE), values, strict=True)
+    for method, value in zip((AE, VARIATIONAL, DROPOUT, RUNNING), values, strict=True)
 }
 
 

@@ -20,12 +20,16 @@ from osculate.tensorfiles import fill, network_tensors
 #: The methods that are compared.
 AE, LEARNED, ENSEMBLE = "AE", "AE, learned variance", "ensemble of AEs"
 VARIATIONAL, DROPOUT = "VAE", "MC-dropout AE"
-#: Both with a posterior fitted anew to all data at the end, at a temperature chosen on held-out data; the running
-#: posterior of the training itself is :meth:`Models.running`.
+#: Both with a posterior fitted anew to all data at the end, at a temperature chosen on held-out data.
 POST_HOC, ONLINE = "LAE, post-hoc", "LAE, online, refitted"
+#: The posterior of the training itself, as published: with the average curvature of its steps, at its temperature.
+RUNNING = "LAE, online, running"
 #: Post-hoc with Kronecker factors in place of the approximate diagonal.
 FACTORED = "LAE, post-hoc, KFAC"
-METHODS = (AE, LEARNED, VARIATIONAL, DROPOUT, ENSEMBLE, POST_HOC, ONLINE)
+METHODS = (AE, LEARNED, VARIATIONAL, DROPOUT, ENSEMBLE, POST_HOC, ONLINE, RUNNING)
+#: Those that are Laplacian, and the others.
+LAPLACIAN = (POST_HOC, ONLINE, RUNNING)
+BASELINES = tuple(name for name in METHODS if name not in LAPLACIAN)
 #: Online posteriors with the exact diagonal, and with the curvature of the sampled gradient.
 EXACT, GRADIENT = "online, exact diagonal", "online, from gradients"
 #: Options of the fit of every network.
@@ -152,6 +156,8 @@ class Models:
             return self._tuned(name, self.autoencoder())
         if name == FACTORED:
             return self._tuned(name, self.autoencoder(), structure="kron", curvature="fisher")
+        if name == RUNNING:
+            return LaplacianAutoencoder(self.running(), codes=self.train)
         mean = self.online().model
         assert isinstance(mean, Autoencoder)
         return self._tuned(name, mean.eval())

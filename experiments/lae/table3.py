@@ -11,7 +11,19 @@ import osculate as osc
 from experiments import Claim, Findings, Record, Runner, Table, estimate, experiment, listed, printed, seeded, train
 from experiments.lae import models as lae_models
 from experiments.lae.detection import thousandths
-from experiments.lae.models import AE, DROPOUT, ENSEMBLE, LONG, METHODS, ONLINE, POST_HOC, VARIATIONAL, Models
+from experiments.lae.models import (
+    AE,
+    BASELINES,
+    DROPOUT,
+    ENSEMBLE,
+    LONG,
+    METHODS,
+    ONLINE,
+    POST_HOC,
+    RUNNING,
+    VARIATIONAL,
+    Models,
+)
 
 
 @dataclass(frozen=True)
@@ -45,7 +57,7 @@ PRINTED = printed(
         DROPOUT: (".45", ".28", ".38", ".29"),
         ENSEMBLE: (".53", ".12", ".20", ".13"),
         POST_HOC: (".51", ".16", ".27", ".18"),
-        ONLINE: (".53", ".12", ".16", ".13"),
+        RUNNING: (".53", ".12", ".16", ".13"),
     },
 )
 
@@ -130,7 +142,7 @@ def claims(table: Table) -> Iterator[Claim]:
     )
     yield Claim.judged(
         "The online Laplacian autoencoder fills in the hidden pixels best",
-        min(METHODS, key=means(ERROR).__getitem__) == ONLINE,
+        min((*BASELINES, POST_HOC, ONLINE), key=means(ERROR).__getitem__) == ONLINE,
         f"squared error of the mean per hidden pixel: {words(ERROR)}.",
     )
 

@@ -9,7 +9,7 @@ import torch
 from experiments import REGISTRY, Record
 from experiments.experiment import changed
 from experiments.lae import models as lae_models
-from experiments.lae.models import AE, DROPOUT, ENSEMBLE, EXACT, LEARNED, METHODS, ONLINE, POST_HOC, Models
+from experiments.lae.models import AE, DROPOUT, ENSEMBLE, EXACT, LAPLACIAN, LEARNED, METHODS, Models
 from osculate.methods.online_laplace import PUBLISHED_TEMPERATURE
 
 pytestmark = pytest.mark.filterwarnings("ignore:networks sampled")
@@ -59,7 +59,7 @@ def test_every_method_has_the_spread_that_it_should(cells: str) -> None:
     models = Models(changed(lae_models.Training(), {**TINY, "cells": cells}), 0)
     for name in METHODS:
         image = models.representation(name).reconstruct(models.test[:5], 6)
-        assert bool(image.weight_variance.any()) == (name in (ENSEMBLE, DROPOUT, POST_HOC, ONLINE)), name
+        assert bool(image.weight_variance.any()) == (name in (ENSEMBLE, DROPOUT, *LAPLACIAN)), name
         assert bool(image.latent_variance.any()) == (name == lae_models.VARIATIONAL), name
         varied = image.noise_variance.std() > 1e-6
         assert bool(varied) == (name == LEARNED), name
