@@ -6,6 +6,7 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
+from experiments.causes import CAUSES
 from experiments.documents import DOCUMENTS, family, outcomes
 from experiments.experiment import REGISTRY
 from experiments.record import FAILS, HOLDS, UNDECIDED, UNTESTED, Claim, Record, records_in
@@ -121,6 +122,7 @@ def page(document: Document, records: Mapping[str, Record]) -> str:
         said = f"**{said}**" if verdict in (HOLDS, FAILS) else said
         lines.append(f"| {where} | {text} | {said} | {outcome.number} | {seeds} | {scale} | {statement.protocol} |")
         last = artefact.id
+    failed = [(artefact.id, statement.text) for artefact, statement, _, verdict in rows if verdict == FAILS]
     keys = KEYS.format(chance=2 * LEVEL, number=_several(rows), wrong=_wrong(rows))
     heading = f"# {document.id}: {document.title} {document.authors}".strip()
     return "\n".join(
@@ -135,10 +137,23 @@ def page(document: Document, records: Mapping[str, Record]) -> str:
             "|---|---|---|---|---|---|---|",
             *lines,
             "",
+            *_causes(failed, records),
             "[All documents](../RESULTS.md)",
             "",
         ]
     )
+
+
+def _causes(failed: Sequence[tuple[str, str]], records: Mapping[str, Record]) -> Iterator[str]:
+    """Yield why claims do not hold, by artefact and claim, as far as it was tested."""
+    known = [claim for claim in failed if claim in CAUSES]
+    if known:
+        yield "## Why not\n\n| | claim that does not hold | cause, and what tested it |\n|---|---|---|"
+    for name, text in known:
+        yield f"| [{name}]({name}.md) | {text} | {filled(CAUSES[name, text], records)} |"
+    if others := len(failed) - len(known):
+        yield f"\nOf {others} {'other ' if known else ''}claims that do not hold the cause is unknown."
+    yield ""
 
 
 def filled(text: str, records: Mapping[str, Record]) -> str:

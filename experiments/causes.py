@@ -1,0 +1,90 @@
+"""Why claims do not hold: by artefact and claim, a cause and the numbers of a measurement that tests it.
+
+A number is written ``{{record; row; column}}``. Of every other claim that does not hold the cause is unknown.
+"""
+
+from collections.abc import Mapping
+
+CAUSES: Mapping[tuple[str, str], str] = {
+    (
+        "lae-table1",
+        "… and memory quadratic in the resolution",
+    ): (
+        "The columns of the Jacobian can be pulled back a few at a time. A program that pulls all back at once "
+        "needs memory of power {{lae-figure7; BackPACK diag; memory, power of the pixels}} in the pixels, one "
+        "that does not {{lae-figure7; diag; memory, power of the pixels}}."
+    ),
+    (
+        "lae-figure7",
+        "… and in memory, whatever the program",
+    ): (
+        "As for Table 1: power {{lae-figure7; BackPACK diag; memory, power of the pixels}} with all columns at "
+        "once, {{lae-figure7; kron; memory, power of the pixels}} with a few."
+    ),
+    (
+        "lae-table2",
+        "At equal temperature, 1/500, −log p of post-hoc is at least twice that of online training",
+    ): (
+        "The advantage as printed is one of temperature: post-hoc networks are drawn there at a temperature of 1. "
+        "At 1/500 both have {{lae-table2; post-hoc, T = 0.002; −log p (squared error of drawn networks, summed)}} "
+        "and {{lae-table2; online, recomputed, T = 0.002; −log p (squared error of drawn networks, summed)}}."
+    ),
+    (
+        "lae-figure9",
+        "Fashion-MNIST → MNIST: σ of the output of a Laplacian autoencoder detects better than the best score of a VAE",
+    ): (
+        "A diagonal posterior is sensitive where an image has ink, and digits have less of it than clothes: "
+        "post-hoc, {{lae-detection; Fashion-MNIST → MNIST: LAE, post-hoc; AUROC by σ of the output}}. With KFAC, "
+        "over the sensitivity to isotropic noise, it is {{lae-detection; Fashion-MNIST → MNIST: LAE, post-hoc, "
+        "KFAC; AUROC by σ over isotropic}}."
+    ),
+    (
+        "lae-figure10",
+        "Fashion-MNIST → MNIST: LAE, post-hoc, is more uncertain about other images",
+    ): (
+        "As in Figure 9. The mean pixel alone has an AUROC of {{lae-detection; Fashion-MNIST → MNIST: image "
+        "alone; AUROC by mean pixel}}: digits are darker."
+    ),
+    (
+        "vl-table2",
+        "A step of VL takes three of MAP, one of VI one",
+    ): (
+        "VI draws noise for the outputs of layers, which are more than the weights: {{vl-table2; LeNet: VI; steps "
+        "of MAP}} steps of MAP. With drawn weights it takes {{vl-table2; LeNet: VI, drawn weights; steps of "
+        "MAP}}."
+    ),
+    (
+        "l2m-uci",
+        "UCI: no extra computation, below 1 % of training",
+    ): (
+        "The optimiser's state costs nothing to read ({{l2m-uci; energy; reading the state, % of training}} %); "
+        "the pass for the statistics of the likelihood does ({{l2m-uci; energy; with the statistics and 16 "
+        "batches, %}} %)."
+    ),
+    (
+        "l2m-classification",
+        "Images: detects better than MAP, at an NLL at most .05 nats higher",
+    ): (
+        "The prior precision that the evidence chooses is too small for a diagonal of single gradients: NLL "
+        "{{l2m-classification; Fashion-MNIST, LeNet: L2M, prior by the evidence; test NLL, nats}}. With one "
+        "chosen by held-out data it is {{l2m-classification; Fashion-MNIST, LeNet: L2M, prior by held-out data; "
+        "test NLL, nats}}, beside {{l2m-classification; Fashion-MNIST, LeNet: MAP; test NLL, nats}} of MAP."
+    ),
+    (
+        "l2m-classification",
+        "Images: the printed formula keeps MAP's accuracy, within a point",
+    ): (
+        "1/λ + ε stands where a precision should. With the precision the accuracy is {{l2m-classification; "
+        "Fashion-MNIST, LeNet: L2M, prior by the evidence; accuracy, %}} %, in place of {{l2m-classification; "
+        "Fashion-MNIST, LeNet: L2M as printed, sampled; accuracy, %}} %."
+    ),
+    (
+        "foundation-worth",
+        "… NLL .02 nats below that of temperature scaling",
+    ): (
+        "Its confidence is {{foundation-worth; osc.laplace, adapters and head; confidence less accuracy}} above "
+        "its accuracy. With the best temperature under each, {{foundation-worth; osc.laplace, adapters and head; "
+        "NLL at that temperature, nats}} and {{foundation-worth; temperature scaling; NLL at that temperature, "
+        "nats}} remain."
+    ),
+}
