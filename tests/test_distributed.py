@@ -266,7 +266,7 @@ def slow(rank: int, size: int, path: str) -> dict[str, Tensor]:
     return q.structure.tensors() | {"evidence": osc.log_evidence(q), "N": torch.tensor(q.num_data)}
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_a_process_that_dies_is_named_by_the_others_and_the_job_goes_on(tmp_path: Path) -> None:
     whole, paths = slow(0, 1, str(tmp_path / "none")), [str(tmp_path / name) for name in ("one", "two")]
     for path in paths:
@@ -308,7 +308,8 @@ def interrupted(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("structure", "kind"), [("kron", "ggn"), ("kron", "fisher"), pytest.param("ekfac", "fisher", marks=RELEASE)]
+    ("structure", "kind"),
+    [("kron", "ggn"), pytest.param("kron", "fisher", marks=RELEASE), pytest.param("ekfac", "fisher", marks=RELEASE)],
 )
 def test_a_fit_goes_on_with_the_same_or_another_number_of_processes(structure: str, kind: str, tmp_path: Path) -> None:
     def paths(name: str, after: int | None) -> tuple[Any, ...]:

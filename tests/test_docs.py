@@ -8,7 +8,7 @@ from tests.test_readme import python_blocks, run_blocks
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 #: Pages that train for longer.
-SLOW = ("reconstruction", "quick_images")
+SLOW = ("adapters", "deployment", "functions", "guide", "quick_images", "reconstruction")
 PAGES = sorted(page for page in DOCS.glob("*.md") if python_blocks(page.read_text(encoding="utf-8")))
 
 

@@ -12,6 +12,8 @@ import pytest
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 PAGES = sorted((DOCS / "gallery").glob("*.py"))
 MENU = (DOCS.parent / "mkdocs.yml").read_text(encoding="utf-8")
+#: Pages that run in `make check`, one of each kind of task; the site runs all when it is built.
+CHECKED = ("adapters", "autoencoders", "classification", "logistic", "optimisation", "structures")
 #: CPU seconds that a page may take on a quiet machine, imports not counted.
 LONGEST = 10.0
 
@@ -37,8 +39,12 @@ def seconds(page: Path, folder: Path) -> float:
     return float(done.stdout.split()[-1])
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    "page",
+    [page if page.stem in CHECKED else pytest.param(page, marks=pytest.mark.release) for page in PAGES],
+    ids=lambda page: page.stem,
+)
 def test_the_page_runs(page: Path, tmp_path: Path) -> None:
     seconds(page, tmp_path)
     assert not list(tmp_path.iterdir())  # a page leaves nothing behind

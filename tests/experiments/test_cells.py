@@ -81,6 +81,7 @@ def test_an_interrupted_experiment_ends_with_the_same_record(
     assert kept.stat().st_mtime_ns == before
 
 
+@pytest.mark.slow
 def test_the_folder_stands_beside_the_record_until_this_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -97,6 +98,7 @@ def test_the_folder_stands_beside_the_record_until_this_is_written(
     assert not Path("experiments/results/linlap-em.cells").exists()
 
 
+@pytest.mark.slow
 def test_cells_of_other_settings_are_not_taken(tmp_path: Path) -> None:
     def run(**changes: Any) -> list[Path]:
         REGISTRY["linlap-em"].run("small", 1, {**TINY["linlap-em"], **changes}, progress=False, cells=tmp_path)
@@ -105,6 +107,7 @@ def test_cells_of_other_settings_are_not_taken(tmp_path: Path) -> None:
     assert [len(run()), len(run()), len(run(precision=2.0)), len(run(samples=[4, 8]))] == [1, 1, 2, 3]
 
 
+@pytest.mark.slow
 def test_cells_in_a_folder_of_the_user_are_those_of_one_experiment_and_its_settings(tmp_path: Path) -> None:
     def run(name: str, **changes: Any) -> Any:
         changes = {**TINY[name], "cells": str(tmp_path), **changes}
