@@ -1,15 +1,14 @@
-"""The Python blocks of the pages in docs/, executed from top to bottom as a reader would run them."""
+"""The code of the pages in docs/, executed from top to bottom; cli/test_guide.py also runs the commands of some."""
 
 from pathlib import Path
 
 import pytest
 
-from tests.test_readme import python_blocks, run_blocks
+from tests.following import COMPLETE, ROOT, blocks, follow
 
-DOCS = Path(__file__).resolve().parent.parent / "docs"
 #: Pages that train for longer.
 SLOW = ("adapters", "deployment", "functions", "guide", "quick_images", "reconstruction")
-PAGES = sorted(page for page in DOCS.glob("*.md") if python_blocks(page.read_text(encoding="utf-8")))
+PAGES = sorted(page for page in (ROOT / "docs").glob("*.md") if blocks(page.read_text(encoding="utf-8"), "python"))
 
 
 def test_the_guide_to_extensions_is_among_the_pages() -> None:
@@ -18,10 +17,10 @@ def test_the_guide_to_extensions_is_among_the_pages() -> None:
 
 @pytest.mark.parametrize(
     "page",
-    [pytest.param(page, marks=[pytest.mark.slow] * (page.stem in SLOW)) for page in PAGES],
+    [pytest.param(page, marks=[pytest.mark.slow] * (page.stem in SLOW)) for page in PAGES if page not in COMPLETE],
     ids=lambda page: page.name,
 )
-def test_the_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_code_of_the_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # what the examples save lands here
-    names = run_blocks(python_blocks(page.read_text(encoding="utf-8")), str(page))
+    names = follow(blocks(page.read_text(encoding="utf-8"), "python"), str(page))
     assert "osc" in names  # the page shows the library itself

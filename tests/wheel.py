@@ -1,6 +1,7 @@
 """The built wheel in empty environments that hold torch alone: `python -m tests.wheel` installs it with each extra.
 
-Names choose extras: `python -m tests.wheel core all`. With `all` the quick starts run.
+Names choose extras: `python -m tests.wheel core all`. With `all` the README, the quick starts and the guide to your own
+data are followed.
 """
 
 import os
@@ -11,13 +12,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from venv import EnvBuilder
 
+from tests.following import COMPLETE, ROOT
 from tests.licences import own_extras
 from tests.test_extras import CORE
-from tests.test_readme import python_blocks
-
-ROOT = Path(__file__).resolve().parent.parent
-QUICK_STARTS = ("quick_model", "quick_table", "quick_images")
-SHELL = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def environment(folder: Path, *packages: str, above: Path | None = None) -> Path:
@@ -39,21 +36,16 @@ def environment(folder: Path, *packages: str, above: Path | None = None) -> Path
     return folder / "bin"
 
 
-def commands(page: str) -> str:
-    """The commands of a page; those on a file of the reader's own network are left out."""
-    blocks = SHELL.findall((ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8"))
-    return "".join(block for block in blocks if "package.module" not in block)
-
-
-def quick_starts(programs: Path, folder: Path) -> None:
-    """Run the quick starts as a reader would, each page in one process and then its commands."""
+def pages(programs: Path, folder: Path) -> None:
+    """Follow README, quick starts and guide as a reader would."""
     outside = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    surroundings = outside | {"PATH": f"{programs}:{os.environ['PATH']}"}
-    for page in QUICK_STARTS:
-        text = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
-        code = "\n".join(code for _, code in python_blocks(text))
-        for call in ([programs / "python", "-c", code], ["bash", "-euc", commands(page)]):
-            subprocess.run(call, cwd=folder, env=surroundings, check=True)
+    torchrun = programs / "torchrun"  # torch itself is in the environment above, with its programs
+    torchrun.write_text(f'#!/bin/sh\nexec {programs / "python"} -m torch.distributed.run "$@"\n', encoding="utf-8")
+    torchrun.chmod(0o755)
+    for page in COMPLETE:
+        (place := folder / page.stem).mkdir()
+        call = [programs / "python", ROOT / "tests" / "following.py", page]
+        subprocess.run(call, cwd=place, env=outside, check=True)
 
 
 def main(names: list[str]) -> None:
@@ -73,7 +65,7 @@ def main(names: list[str]) -> None:
             blocked = CORE.format(names=[])
             subprocess.run([programs / "python", "-c", blocked, folder / "q.safetensors"], cwd=folder, check=True)
             if extra == "all":
-                quick_starts(programs, folder)
+                pages(programs, folder)
             print(f"{extra}: installed, and it runs", flush=True)
 
 

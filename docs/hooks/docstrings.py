@@ -17,9 +17,13 @@ EXAMPLE = re.compile(r"^( *)>>> .*(?:\n(?!\s*$|\s*```).*)*(?:\n\n\1>>> .*(?:\n(?
 STAR = re.compile(r"(```.*?```|``.*?``|`[^`]*`|<math.*?</math>)|(?<=[^\s\\*])\*(?!\*)", re.DOTALL)
 
 
+#: The name of a function before a letter, a number or a fraction.
+FUNCTION = re.compile(r"(<m[io]>(?:log|exp|det|tr|diag|max|min)</m[io]>)(?=<m(?:i|n|sub|sup|subsup|frac|mover)>)")
+
+
 def equation(tex: str) -> str:
-    """TeX as MathML, which browsers draw without scripts."""
-    return convert(" ".join(tex.split()), display="block")
+    """TeX as MathML, which browsers draw without scripts; a space stands between log and p."""
+    return FUNCTION.sub(r'\1<mspace width="0.17em"/>', convert(" ".join(tex.split()), display="block"))
 
 
 def shown(text: str, linked: Any) -> str:

@@ -93,8 +93,16 @@ class ApproximationOptions:
             progress: Show progress bars.
             file: Checkpoint of the fit, for structures whose sums it can hold.
 
+        Raises:
+            ValueError: it is to be tuned, and there is no validation part.
+
         Each of several processes fits its share of the data.
         """
+        if self.tune and not len(dataset.validation[0]):
+            raise ValueError(
+                "--tune needs held-out data, and the validation part is empty: leave it out, or train again with "
+                "--validation-size."
+            )
         share = group("auto").share(len(dataset.train[1]))
         by_default = 1.0 if card.reconstructs and self.evidence is None else "evidence"
         chosen = by_default if self.prior is None else self.prior
@@ -132,13 +140,8 @@ class ApproximationOptions:
             card: Card of the network.
             held_out: True if the network has not seen the validation part.
             progress: Show progress bars.
-
-        Raises:
-            ValueError: there is no validation part.
         """
         size = len(dataset.validation[0])
-        if self.tune and not size:
-            raise ValueError("--tune needs held-out data, and the validation part is empty: pass --validation-size.")
         if not (self.tune or (self.tune is None and size and held_out and not has_many_columns(q, size))):
             return q
         if not card.reconstructs:

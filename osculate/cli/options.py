@@ -1,6 +1,6 @@
 """Options that several commands share, as frozen dataclasses."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -17,8 +17,9 @@ T = TypeVar("T")
 #: Options of the user's own data, which say what is not inferred, and those of named data sets.
 OWN = ("target", "target_task", "columns", "groups", "split_column", "image_size", "channel_axis", "missing")
 NAMED = ("data_folder", "split", "splits")
-#: Options by which the data of a trained network are read as in the training.
-READ_ALIKE = ("split", "splits", "split_seed", *OWN)
+#: Options by which the data of a trained network are read as in the training, and the defaults of some.
+READ_ALIKE = ("split", "splits", "split_seed", "validation_size", *OWN)
+USUAL: Mapping[str, Any] = {"splits": "standard", "split": 0, "split_seed": 0, "validation_size": "a tenth"}
 #: What --data takes, in words.
 TAKEN = f"{ACCEPTED}, or the name of a data set (osculate data list)"
 
@@ -137,14 +138,18 @@ class DataOptions(_Parts):
             return self
         for name in READ_ALIKE:
             value, known = getattr(self, name), getattr(other, name)
-            default = "standard" if name == "splits" else 0 if name in ("split", "split_seed") else None
-            known = default if known is None else known
+            known = USUAL.get(name) if known is None else known
             if value not in (None, known):
                 was = "it had none" if known is None else f"it had {known}"
                 raise ValueError(
                     f"--{name.replace('_', '-')} {value} is not that of the training ({was}), whose rows would then "
-                    "count as others, such as test data: leave it out, or train again with it."
+                    "count as others, such as held-out data: leave it out, or train again with it."
                 )
+        if self.train_size is not None and other.train_size is not None and self.train_size > other.train_size:
+            raise ValueError(
+                f"--train-size {self.train_size} is more than the training had ({other.train_size}), and the network "
+                "has not seen the further rows: leave it out, or train again with it."
+            )
         return replace(other, **{name: value for name, value in vars(self).items() if value is not None})
 
     def load(self, schema: Schema | None = None, training: "DataOptions | None" = None) -> Dataset:
@@ -169,6 +174,8 @@ class DataOptions(_Parts):
             path = own_data(self.data, "--data")
             self._require_unset(NAMED, "named data sets", "your own")
             if schema is not None:
+                if training is None or not self.same(training):
+                    self._require_unset(set(OWN) - {"target"}, "the training", "read by its schema")
                 content = schema.open(path, parts=True, target=None if self.target is None else (self.target,))
                 at_random = content.split is None
                 if at_random and schema.source is not None and training is not None and self.same(training):

@@ -31,7 +31,7 @@ def log_evidence(
     tempered likelihood is not normalised). [mackay1992]
 
     With ``mode="linear"`` it is that of the linear model h(θ, x) = f(θ̃, x) + J(x) (θ − θ̃) that predictions are made
-    with: θ^* is the mode of that model for the prior of ``q``, its likelihood is that of h, and G is kept at θ̃
+    with: θ* is the mode of that model for the prior of ``q``, its likelihood is that of h, and G is kept at θ̃
     [antoran2022]. The network need not be at its mode. For a Gaussian likelihood and the structures "full" and
     "dual" it is exact,
 

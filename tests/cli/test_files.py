@@ -197,6 +197,13 @@ def test_what_was_held_out_tunes_the_posterior(run: Any, classifier: Path, tmp_p
     assert scores(tmp_path, "fit", "log_evidence") < 0
 
 
+def test_tuning_needs_held_out_data(run: Any, own: Path, capsys: Any) -> None:
+    save_file(nn.Sequential(nn.Flatten(), nn.Linear(64, 10)).state_dict(), own / "weights.safetensors")
+    words = ("--model", "my_networks:plain", "--data", "digits", "--validation-size", 0, "--tune")
+    assert run("fit", "--checkpoint", own / "weights.safetensors", *words, "--output", own / "out") == 2
+    assert "--tune needs held-out data" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("name", ["plain", "part"])
 def test_a_state_dict_of_the_users_own_is_fitted(run: Any, own: Path, capsys: Any, name: str) -> None:
     torch.manual_seed(0)
@@ -243,7 +250,8 @@ def test_a_factory_gets_shape_outputs_and_options(run: Any, own: Path) -> None:
         (("--prior", "-2"), ("positive", "-2")),
         (("--subset", "nowhere"), ("'nowhere'",)),
         (("--data", "diabetes"), ("'diabetes'", "(1, 8, 8)", "(10,)")),
-        (("--validation-size", 0, "--tune"), ("--tune", "--validation-size")),
+        (("--validation-size", 200), ("--validation-size 200", "it had a tenth", "train again with it")),
+        (("--train-size", 301), ("--train-size 301", "the training had (300)", "has not seen", "leave it out")),
     ],
 )
 def test_fit_refuses_what_does_not_fit(

@@ -253,10 +253,22 @@ def test_other_parts_of_the_training_data_are_refused(
     assert all(part in err for part in parts), err
 
 
-def test_another_target_is_refused(run: Any, bought: Path, capsys: Any) -> None:
-    assert run("fit", "--checkpoint", bought / "run", "--target", "colour") == 2
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        (("--target", "colour"), ("--target colour is not that of the training (it had bought)",)),
+        (("--validation-size", 30), ("--validation-size 30 is not that of the training (it had a tenth)",)),
+        (("--data", "{}/new.csv", "--target", "colour"), ("target is 'colour'", "has 'bought'", "leave target out")),
+        (("--data", "{}/new.csv", "--groups", "colour"), ("--groups is for the training", "leave it out")),
+    ],
+)
+def test_what_contradicts_the_schema_is_refused(
+    run: Any, bought: Path, capsys: Any, words: tuple[object, ...], parts: tuple[str, ...]
+) -> None:
+    (bought / "new.csv").write_text((bought / "customers.csv").read_text())
+    assert run("fit", "--checkpoint", bought / "run", *(str(word).format(bought) for word in words)) == 2
     err = capsys.readouterr().err
-    assert "--target colour is not that of the training (it had bought)" in err
+    assert all(part in err for part in parts), err
 
 
 @pytest.mark.parametrize(

@@ -79,11 +79,13 @@ def read(
         validation_size: Rows for validation; None for a tenth of the training rows, at most 2,000.
         test_fraction: Share of the rows for testing, between 0 and 1, if the data do not say.
         seed: Seed of the random parts.
-        schema: A schema to apply, in place of one that is inferred from these data.
+        schema: A schema to apply, in place of one that is inferred from these data, beside which the arguments
+            by which one is inferred (task to standardise) are refused, and another target than that of the schema.
 
     Raises:
         FileNotFoundError: there is no such file or folder.
-        ValueError: the data are of another kind, damaged, or leave open what they mean.
+        ValueError: the data are of another kind, damaged, or leave open what they mean, or an argument contradicts
+            the schema.
         TypeError: an object that is none of the above.
         ImportError: pandas and pyarrow (the extra ``tables``) or Pillow (the extra ``data``) are missing.
 
@@ -97,6 +99,18 @@ def read(
     (('no', 'yes'), ('size', 'colour=blue', 'colour=red'))
     """
     names = (target,) if isinstance(target, str) else None if target is None else tuple(target)
+    if schema is not None:
+        inferring = {
+            "task": task,
+            "columns": columns,
+            "groups": groups,
+            "split_column": split_column,
+            "image_size": image_size,
+            "channel_axis": channel_axis,
+            "missing": missing,
+            "standardise": standardise,
+        }
+        _require_for_schema(schema, inferring)
     if schema is None:
         size = None if image_size is None else (image_size, image_size)
         if image_size is not None:
@@ -126,6 +140,27 @@ def read(
     name = Path(path).stem if isinstance(path, str | PathLike) else "data"
     scaling = None if schema.targets is None else schema.targets.scaling
     return OwnData(name, train, validation, test, schema.classes, schema.inputs.scaling, scaling, schema)
+
+
+def _require_for_schema(schema: Schema, inferring: Mapping[str, Any]) -> None:
+    """Raise an error for an argument that means nothing beside a schema.
+
+    Args:
+        schema: The schema.
+        inferring: Arguments by which a schema is inferred.
+
+    Raises:
+        TypeError: it is no schema.
+        ValueError: an argument is not None.
+    """
+    if not isinstance(schema, Schema):
+        raise TypeError(f"schema must be the schema of data that were read, data.schema, got {type(schema).__name__}.")
+    for name, value in inferring.items():
+        if value is not None:
+            raise ValueError(
+                f"{name}={value!r} is for inferring a schema, and schema= is given, which says it already: leave one "
+                "of the two out."
+            )
 
 
 def _words(data: Any, missing: str | Sequence[str] | None) -> tuple[str, ...] | None:

@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 
 from osculate.data.own.array_inputs import ArrayInputs
-from osculate.data.own.content import Content, Fingerprint, Labels, Wanted
+from osculate.data.own.content import Content, Fingerprint, Labels, Wanted, listed
 from osculate.data.own.opening import content_of
 from osculate.data.own.table_inputs import TableInputs
+from osculate.data.own.tables import NO_TARGET
 from osculate.data.own.targets import Targets
 
 #: Version of saved schemas.
@@ -58,9 +59,18 @@ class Schema:
             data: A path or an object, as :func:`osculate.data.read` takes it.
             targets: False if the data need no targets.
             parts: True to look for groups and parts, which only data to train on need.
-            target: Names of the targets in these data, such as the path of a .npy file; by default those of training.
+            target: Path of the .npy file of the targets; other names are those of the training, the default.
+
+        Raises:
+            ValueError: the targets have other names.
         """
-        names = () if self.targets is None else target or self.targets.names
+        known = (NO_TARGET,) if self.targets is None else self.targets.names
+        if target and target != known and not (self.targets is not None and target[0].endswith(".npy")):
+            raise ValueError(
+                f"target is {listed(target)}, and the schema of the training has {listed(known)}: leave target out, "
+                "and name the column or array so."
+            )
+        names = () if self.targets is None else target or known
         wanted = Wanted(names, targets=targets and bool(names), parts=parts, missing=self.missing)
         if parts:
             wanted = replace(wanted, groups=self.groups, split_column=self.split_column)

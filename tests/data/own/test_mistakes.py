@@ -42,6 +42,12 @@ def thing(given: Any, **options: Any) -> Callable[[Path], Any]:
 
 FRAME = pd.DataFrame({"x": np.arange(30) * 0.5, "y": np.arange(30) % 2, "g": ["a"] * 30})
 
+
+def again(**options: Any) -> Callable[[Path], Any]:
+    """A mistake with data that are read by the schema of others."""
+    return lambda folder: read(FRAME, schema=read(FRAME, target="y").schema, **options)
+
+
 #: What is done, and what the error says.
 MISTAKES: dict[str, tuple[Callable[[Path], Any], list[str]]] = {
     "no such file": (lambda folder: read(folder / "none.csv"), ["no file", "none.csv", "accepted are"]),
@@ -140,6 +146,10 @@ MISTAKES: dict[str, tuple[Callable[[Path], Any], list[str]]] = {
     ),
     "a number": (thing(3), ["a path, a pair", "got int"]),
     "a few rows": (thing(FRAME[:2], target="y"), ["1 rows to train on"]),
+    "kinds of columns beside a schema": (again(columns={"x": "category"}), ["columns=", "schema=", "leave one of"]),
+    "a task beside a schema": (again(task="regression"), ["task='regression'", "leave one of the two out"]),
+    "another scale beside a schema": (again(standardise=False), ["standardise=False", "leave one of the two out"]),
+    "another target than the schema's": (again(target="x"), ["target is 'x'", "has 'y'", "leave target out"]),
     "rows and targets of two lengths": (thing((FRAME[["x"]], np.ones(7))), ["30 rows and 7 targets"]),
 }
 
