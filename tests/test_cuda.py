@@ -190,3 +190,15 @@ def test_adapters_of_a_frozen_half_precision_base(recomputes: bool) -> None:
         table = model.embed.weight
         assert q.network.module.embed.weight.data_ptr() == table.data_ptr()
     assert_same(found[DEVICE], found["cpu"], 0.1)
+
+
+def test_an_estimator_trains_there_and_is_on_the_cpu_afterwards() -> None:
+    pytest.importorskip("sklearn")
+    from osculate.adapters.sklearn import LaplaceRegressor
+
+    x = torch.randn(60, 2, generator=seeded()).double().numpy()
+    there, here = (
+        LaplaceRegressor(epochs=5, random_state=0, device=device).fit(x, x[:, 0]) for device in ("auto", "cpu")
+    )
+    assert there.posterior_.mean.device.type == next(there.network_.parameters()).device.type == "cpu"
+    assert abs(there.predict(x) - here.predict(x)).max() < 1e-3

@@ -2,21 +2,20 @@
 
 import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from osculate.adapters._loaders import Pairs
+from osculate.adapters._ending import PosteriorAtEnd
+from osculate.adapters._loaders import Pairs, few_rows
 from osculate.checks import require_library
 from osculate.likelihoods import Bernoulli, Categorical, Gaussian as GaussianNoise, Likelihood
 from osculate.methods import laplace
 from osculate.methods._base import unwrapped
 from osculate.parameters import undisturbed
 from osculate.posteriors import Gaussian
-from osculate.serialization import save
 
 require_library("transformers", "callbacks of Hugging Face's Trainer")
 from accelerate.utils import send_to_device  # noqa: E402
@@ -29,12 +28,17 @@ APART = 0.02
 IGNORED = -100
 
 
-class LaplaceTrainerCallback(TrainerCallback):
+class LaplaceTrainerCallback(PosteriorAtEnd, TrainerCallback):
     """Fit the posterior when ``trainer.train()`` ends: ``trainer.add_callback(LaplaceTrainerCallback(path))``.
 
     The data are the batches of the Trainer's loader, with "labels" as targets, and the weights those with which the
     training ends (``load_best_model_at_end`` included). The labels of a causal language model are shifted by one, as
     its loss does. Predictions take the model's inputs as one mapping: ``osc.predict(q, {"input_ids": …})``.
+
+    What cannot be fitted is refused before the training, as far as the settings and two rows of a data set show it;
+    nothing is read from a stream. An error of the fit itself takes nothing from the training: ``trainer.train`` ends as
+    it would without the callback, with a warning, and :attr:`posterior` raises the error. A posterior whose file cannot
+    be written is in :attr:`posterior`, with a warning too.
 
     Args:
         path: File for the posterior, which the first process writes; None to keep it in :attr:`posterior` alone.
@@ -46,11 +50,13 @@ class LaplaceTrainerCallback(TrainerCallback):
             adapters of PEFT alone, ``structure``, ``curvature``.
 
     Attributes:
-        posterior: The posterior; None until the training has ended.
+        posterior: The posterior; None until the training has ended. Raises the error of a fit that failed.
 
     Raises:
-        ValueError: when the training begins, batches without "labels", or labels whose -log p is not the loss of the
-            model; when the training ends, what ``laplace`` raises.
+        TypeError: an option is no argument of ``laplace``.
+        ValueError: when the training begins, batches without "labels", labels whose -log p is not the loss of the
+            model, or a batch that does not fit the network or the likelihood.
+        IsADirectoryError: when the training begins, the path is a folder.
 
     Cost: that of :func:`osculate.methods.laplace.laplace`, after the training.
     """
@@ -63,14 +69,12 @@ class LaplaceTrainerCallback(TrainerCallback):
         validation: Any = None,
         **options: Any,
     ) -> None:
-        self.path = path
+        super().__init__(path, options)
         self.likelihood = likelihood
         self.validation = validation
-        self.options = options
-        self.posterior: Gaussian | None = None
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Refuse labels that are not those of the loss, before hours of training rather than after.
+        """Refuse labels that are not those of the loss, and all that cannot be fitted, before the training.
 
         Args:
             args: Arguments of the training.
@@ -78,15 +82,13 @@ class LaplaceTrainerCallback(TrainerCallback):
             control: Control flow of the training, which stays as it is.
             **kwargs: The model as ``model`` and the loader as ``train_dataloader``, among others.
         """
-        self.posterior = None
-        loader = kwargs["train_dataloader"]
-        data: Any = getattr(loader, "dataset", None)
-        collate: Any = getattr(loader, "collate_fn", None)
-        if collate is None or not hasattr(data, "__getitem__") or not hasattr(data, "__len__"):
-            return  # a stream: reading from it would change what the training sees
-        with torch.random.fork_rng():  # collators may draw
-            batch = collate([data[n] for n in range(min(2, len(data)))])
-        _Task(kwargs["model"]).check(kwargs["model"], batch, self.likelihood)
+        self.begin()
+        if (batch := few_rows(kwargs["train_dataloader"])) is None:
+            return
+        task = _Task(kwargs["model"])
+        task.check(kwargs["model"], batch, self.likelihood)
+        way_out = "Fit with osc.laplace(model, likelihood, data) in place of the callback."
+        self.attempt(kwargs["model"], self.likelihood or task.likelihood, task(batch), way_out)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Fit the posterior, and write it.
@@ -97,22 +99,15 @@ class LaplaceTrainerCallback(TrainerCallback):
             control: Control flow of the training, which stays as it is.
             **kwargs: The model as ``model`` and the loader as ``train_dataloader``, among others.
         """
-        model: nn.Module = kwargs["model"]
-        pair = _Task(model)
-        validation = self.validation
-        if validation is not None:
-            validation = Pairs(validation, pair)
+        self.end(lambda: self._fitted(kwargs["model"], kwargs["train_dataloader"]), state.is_world_process_zero)
+
+    def _fitted(self, model: nn.Module, loader: Any) -> Gaussian:
+        """The posterior of a model with the data of a loader."""
+        task = _Task(model)
+        validation = None if self.validation is None else Pairs(self.validation, task)
         with undisturbed(model):
-            self.posterior = laplace(
-                model.eval(),
-                self.likelihood or pair.likelihood,
-                Pairs(kwargs["train_dataloader"], pair),
-                validation=validation,
-                **self.options,
-            )
-        if self.path is not None and state.is_world_process_zero:
-            Path(self.path).parent.mkdir(parents=True, exist_ok=True)
-            save(self.posterior, self.path)
+            likelihood, data = self.likelihood or task.likelihood, Pairs(loader, task)
+            return laplace(model.eval(), likelihood, data, validation=validation, **self.options)
 
 
 class _Task:

@@ -1,8 +1,8 @@
 """A posterior as an estimator of scikit-learn: tables in, probabilities or values with standard deviations out."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from numbers import Real
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -14,7 +14,9 @@ from osculate.likelihoods import Categorical, Gaussian as GaussianNoise, Likelih
 from osculate.methods import MAP, EvidenceUpdates, MarginalLikelihood, Method, laplace
 from osculate.networks import MLP
 from osculate.predictive import predict
+from osculate.priors import Prior
 from osculate.randomness import seeded
+from osculate.structures import Structure
 from osculate.training import train
 
 require_library("sklearn", "estimators")
@@ -34,28 +36,32 @@ ROWS = 4096
 UPDATES, NOISE = 20, 0.5
 #: The prior by the evidence, and the precision with which a classifier is trained under it.
 EVIDENCE, PRECISION = "evidence", 1.0
+#: The device of an accelerator, if there is one.
+AUTO = "auto"
+#: Widths of hidden layers, or a function from the numbers of features and of outputs to a module with fresh weights.
+Architecture: TypeAlias = int | Sequence[int] | Callable[[int, int], nn.Module]
 
 
 class _OfTables(BaseEstimator):
     """The settings and the training that both estimators share; inputs are standardised."""
 
-    def __init__(  # scikit-learn demands that settings of any type are kept until the fit
+    def __init__(  # settings are kept as they are until the fit, as scikit-learn demands
         self,
-        hidden: Any = (50,),
-        network: Any = None,
-        prior: Any = EVIDENCE,
-        structure: Any = "auto",
-        epochs: Any = 100,
-        lr: Any = 1e-2,
-        random_state: Any = None,
+        network: Architecture = (50,),
+        prior: str | int | float | np.number | Prior = EVIDENCE,
+        structure: str | Structure = "auto",
+        epochs: int = 100,
+        lr: float | str = 1e-2,
+        random_state: int | np.integer | np.random.RandomState | None = None,
+        device: str = "cpu",
     ) -> None:
-        self.hidden = hidden
         self.network = network
         self.prior = prior
         self.structure = structure
         self.epochs = epochs
         self.lr = lr
         self.random_state = random_state
+        self.device = device
 
     def _read(self, X: Any, y: Any, **checks: Any) -> tuple[np.ndarray, np.ndarray]:
         """Checked arrays of a fit."""
@@ -70,6 +76,7 @@ class _OfTables(BaseEstimator):
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         with seeded(seed):
             network = self._built(X.shape[1], outputs).to(x.dtype)
+        device = ("cuda" if torch.cuda.is_available() else "cpu") if self.device == AUTO else self.device
         train(
             self._method(network, likelihood, prior),
             (x, Y),
@@ -77,14 +84,14 @@ class _OfTables(BaseEstimator):
             lr=self.lr,
             batch_size=min(max(len(x) // STEPS, FEWEST), MOST),
             seed=seed,
-            device="cpu",
+            device=device,
             progress=False,
             distributed=False,
         )
         self.network_ = network.eval()
         fixed_noise = likelihood.has_noise and not _by_evidence(prior)
         q = laplace(
-            network,
+            network.to(device),
             likelihood,
             (x, Y),
             structure=self.structure,
@@ -94,21 +101,24 @@ class _OfTables(BaseEstimator):
         )
         if fixed_noise:  # the precision is the user's, the noise that of the evidence
             q = refine(q, trust=None, noise=True)
-        self.posterior_ = q.replace(data=None)  # files of the estimator hold no training data
+        network.cpu()
+        self.posterior_ = q.replace(data=None).to("cpu")  # files of the estimator hold no training data
 
     def _built(self, inputs: int, outputs: int) -> nn.Module:
         """The network with fresh weights.
 
         Raises:
-            TypeError: ``network`` is no function that makes a module.
+            TypeError: ``network`` is neither widths nor a function that makes a module.
         """
-        if self.network is None:
-            return MLP(inputs, np.atleast_1d(np.array(self.hidden, dtype=int)).tolist(), outputs)
-        made = None if isinstance(self.network, nn.Module) else self.network(inputs, outputs)
+        made, own = None, callable(self.network) and not isinstance(self.network, nn.Module)
+        if own:
+            made = self.network(inputs, outputs)  # type: ignore[operator]
+        elif (widths := np.atleast_1d(np.asarray(self.network))).size == 0 or widths.dtype.kind in "iu":
+            made = MLP(inputs, widths.tolist(), outputs)
         if not isinstance(made, nn.Module):
             raise TypeError(
-                f"network must be a function of the numbers of features and of outputs that returns a torch.nn.Module "
-                f"with fresh weights, got {type(self.network if made is None else made).__name__}."
+                "network must be widths of hidden layers, or a function of the numbers of features and of outputs that "
+                f"returns a torch.nn.Module with fresh weights, got {type(made if own else self.network).__name__}."
             )
         return made
 
@@ -139,15 +149,16 @@ class LaplaceClassifier(ClassifierMixin, _OfTables):
     for a fixed number of epochs with a learning rate that falls to zero; nothing is held out.
 
     Args:
-        hidden: Widths of the hidden layers of the network, an MLP with tanh; a number is one layer.
-        network: Function from the numbers of features and of outputs to a module with fresh weights, in place of the
-            MLP.
+        network: Widths of the hidden layers of an MLP with tanh (a number is one layer), or a function from the numbers
+            of features and of outputs to a module with fresh weights.
         prior: "evidence" (precisions by the evidence, after a training with precision 1), a prior precision for
             training and posterior, or an object of ``osc.priors``.
         structure: Structure of the curvature, by name or an object of ``osc.structures``.
         epochs: Passes over the data.
-        lr: Largest learning rate, or "auto" (see :class:`osculate.training.Settings`).
+        lr: Largest learning rate, or "auto" by short trials (see :class:`osculate.training.Settings`).
         random_state: Seed of weights and order, a ``numpy.random.RandomState``, or None for other ones in each fit.
+        device: Device of the training and of the fit, such as "cuda", or "auto" for a GPU if there is one. The results
+            are on the CPU, so that every machine reads the files of an estimator.
 
     Attributes:
         classes_: Labels (C,), in the order of the columns of probabilities.
@@ -176,8 +187,9 @@ class LaplaceClassifier(ClassifierMixin, _OfTables):
             y: Labels (N,) of any type.
 
         Raises:
-            ValueError: values that are not finite or not real numbers, a single class, or labels that are not discrete.
-            TypeError: ``network`` is no function that makes a module.
+            ValueError: values that are not finite or not real numbers, a single class, labels that are not discrete, or
+                a device that this machine does not have.
+            TypeError: ``network`` is neither widths nor a function that makes a module.
         """
         X, y = self._read(X, y)
         check_classification_targets(y)
@@ -213,15 +225,16 @@ class LaplaceRegressor(RegressorMixin, _OfTables):
     (:class:`osculate.methods.MarginalLikelihood`); nothing is held out.
 
     Args:
-        hidden: Widths of the hidden layers of the network, an MLP with tanh; a number is one layer.
-        network: Function from the numbers of features and of outputs to a module with fresh weights, in place of the
-            MLP.
+        network: Widths of the hidden layers of an MLP with tanh (a number is one layer), or a function from the numbers
+            of features and of outputs to a module with fresh weights.
         prior: "evidence" (precisions by the evidence), a prior precision for training and posterior, or an object of
             ``osc.priors``. The noise scale is chosen by the evidence with each of them.
         structure: Structure of the curvature, by name or an object of ``osc.structures``.
         epochs: Passes over the data.
-        lr: Largest learning rate.
+        lr: Largest learning rate, or "auto" by short trials (see :class:`osculate.training.Settings`).
         random_state: Seed of weights and order, a ``numpy.random.RandomState``, or None for other ones in each fit.
+        device: Device of the training and of the fit, such as "cuda", or "auto" for a GPU if there is one. The results
+            are on the CPU, so that every machine reads the files of an estimator.
 
     Attributes:
         posterior_: The posterior, for ``osc.predict`` and all else, over standardised columns and targets.
@@ -254,8 +267,8 @@ class LaplaceRegressor(RegressorMixin, _OfTables):
             y: Targets (N,), or (N, m) for m outputs with noise of the same share of their standard deviations.
 
         Raises:
-            ValueError: values that are not finite or not real numbers.
-            TypeError: ``network`` is no function that makes a module.
+            ValueError: values that are not finite or not real numbers, or a device that this machine does not have.
+            TypeError: ``network`` is neither widths nor a function that makes a module.
         """
         X, y = self._read(X, y, multi_output=True, y_numeric=True)
         targets = y.astype(X.dtype).reshape(len(y), -1)
@@ -265,7 +278,7 @@ class LaplaceRegressor(RegressorMixin, _OfTables):
         self._learn(X, Y, Y.shape[1], GaussianNoise(NOISE if _by_evidence(self.prior) else 1.0))
         return self
 
-    def predict(self, X: Any, return_std: bool = False) -> Any:
+    def predict(self, X: Any, return_std: bool = False) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
         """The mean of the posterior predictive, in the units and the shape of the targets.
 
         Args:

@@ -65,6 +65,7 @@ class Method(nn.Module, ABC):
         refused: Settings that have no meaning for this method, with the reason.
         has_plain_steps: True if the steps are those of an optimiser on a loss that does not change, so that trials can
             choose the learning rate and training can go on for further rounds.
+        takes_trials: True if trials can choose the learning rate although the loss changes during training.
         options: Options of :meth:`build` by name.
         network_name: Name in tables of the network of the result.
         posterior_name: Name in tables of the result; by default that in the registry.
@@ -92,6 +93,7 @@ class Method(nn.Module, ABC):
     recommended: ClassVar[Mapping[str, Any]] = {}
     refused: ClassVar[Mapping[str, str]] = {}
     has_plain_steps: ClassVar[bool] = False
+    takes_trials: ClassVar[bool] = False
     options: ClassVar[Mapping[str, Option]] = {}
     network_name: ClassVar[str] = "MAP"
     posterior_name: ClassVar[str] = ""

@@ -155,14 +155,7 @@ def laplace(
     torch.Size([4, 3])
     """
     kind, matrix = kind_named(curvature), structure_named(structure)
-    if prior is None or isinstance(prior, bool):
-        raise TypeError(f"prior must be 'evidence', a positive number or an object of osc.priors, got {prior!r}.")
-    prior = earlier.as_prior(prior)
-    by_evidence = isinstance(prior, str)
-    if isinstance(prior, str):
-        prior = lookup("prior", prior, {"evidence": Layerwise()})
-    elif not isinstance(prior, Prior):
-        prior = Isotropic(prior)
+    by_evidence, prior = isinstance(prior, str), prior_named(prior)
     if not isinstance(refine, bool):
         choose("refine", refine, ("auto",))
     require_network(model, likelihood)
@@ -246,6 +239,21 @@ def kind_named(curvature: str | Kind) -> Kind:
 def structure_named(structure: str | Structure) -> Structure:
     """The structure of a name; "auto" has Kronecker factors where they are affordable."""
     return Kron() if structure == "auto" else made("structure", structure, structures.REGISTRY, Structure)
+
+
+def prior_named(prior: Any) -> Prior:
+    """The prior of a name, a precision, an earlier posterior or an object of ``osc.priors``.
+
+    Raises:
+        TypeError: it is none of these.
+        ValueError: the name is unknown, or the precision is not positive.
+    """
+    if prior is None or isinstance(prior, bool):
+        raise TypeError(f"prior must be 'evidence', a positive number or an object of osc.priors, got {prior!r}.")
+    prior = earlier.as_prior(prior)
+    if isinstance(prior, str):
+        return lookup("prior", prior, {"evidence": Layerwise()})
+    return prior if isinstance(prior, Prior) else Isotropic(prior)
 
 
 def expected_rows(data: Data, first: tuple[Inputs, Tensor] | None) -> int:

@@ -154,6 +154,7 @@ class MarginalLikelihood(Fitted):
 
     name = "marginal_likelihood"
     by_evidence = True
+    takes_trials = True  # with the precisions and the noise before the first epoch
     fixed_settings = ("settings", "structure", "curvature", "temperature")
 
     precision: Tensor

@@ -113,7 +113,7 @@ def train(
     checks.require_whole("rounds", rounds)
     if rounds > 1 and (validation is None or settings.patience is not None):
         raise ValueError(f"rounds={rounds} needs validation data to watch, and no patience, which watches them too.")
-    if not method.has_plain_steps and (rounds > 1 or settings.lr == AUTO):
+    if not method.has_plain_steps and (rounds > 1 or (settings.lr == AUTO and not method.takes_trials)):
         what = f"rounds={rounds}" if rounds > 1 else f"lr={AUTO!r}"
         raise ValueError(f"{what} is not for {type(method).__name__}: leave it out.")
     method.require_epochs(settings.epochs)

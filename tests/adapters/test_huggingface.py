@@ -138,10 +138,29 @@ def test_data_sets_of_hugging_face(tmp_path: Path) -> None:
     assert direct.num_data == q.num_data == 12
 
 
-def test_batches_without_labels_are_named() -> None:
-    callback = LaplaceTrainerCallback()
-    with pytest.raises(ValueError, match="a batch has input_ids, attention_mask, and no 'labels'"):
-        callback.on_train_end(None, None, None, model=llama("SequenceClassification"), train_dataloader=[inputs()])
+def test_batches_without_labels_and_folders_are_refused_before_the_training(tmp_path: Path) -> None:
+    model = llama("SequenceClassification", num_labels=3)
+    loader = torch.utils.data.DataLoader(rows(CLASSES), 5, collate_fn=lambda batch: {"input_ids": padded(batch)})
+    with pytest.raises(ValueError, match="a batch has input_ids, and no 'labels'"):
+        LaplaceTrainerCallback().on_train_begin(None, None, None, model=model, train_dataloader=loader)
+    for options, words in [({"subset": ["head"]}, "could be fitted.*'head'"), ({"prior": "evidance"}, "'evidance'")]:
+        with pytest.raises(ValueError, match=words):
+            trained(model, rows(CLASSES), LaplaceTrainerCallback(**options), tmp_path)
+    with pytest.raises(IsADirectoryError, match="name a file"):
+        trained(model, rows(CLASSES), LaplaceTrainerCallback(tmp_path), tmp_path)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'strcture'"):
+        LaplaceTrainerCallback(strcture="diag")
+
+
+def test_an_error_of_the_fit_takes_nothing_from_the_training(tmp_path: Path) -> None:
+    model = llama("SequenceClassification", num_labels=3)
+    callback = LaplaceTrainerCallback(subset="last_layer", validation=[{"input_ids": IDS}])
+    with (
+        pytest.warns(UserWarning, match="the training is complete, and has no posterior: ValueError: a batch has"),
+        pytest.raises(ValueError, match="and no 'labels'"),
+    ):
+        trained(model, rows(CLASSES), callback, tmp_path)  # reads callback.posterior after the training
+    assert model.training
 
 
 def test_labels_are_shifted_where_the_loss_shifts_them(tmp_path: Path) -> None:

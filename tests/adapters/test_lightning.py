@@ -114,11 +114,116 @@ class WithoutValidation(Points):
     val_dataloader = pl.LightningDataModule.val_dataloader
 
 
-def test_what_cannot_be_fitted_is_refused_before_the_training() -> None:
-    with pytest.raises(ValueError, match="has no module 'net'; its modules are 'network'"):
-        trained(LaplaceCallback(LIKELIHOOD, module="net"))
-    with pytest.raises(ValueError, match="validation data of the trainer, which has none"):
-        trained(LaplaceCallback(LIKELIHOOD, validation=True), data=WithoutValidation())
+class WithoutForward(Classifier):
+    """A LightningModule whose steps call its network."""
+
+    forward = pl.LightningModule.forward
+
+    def training_step(self, batch: Any, number: int) -> Tensor:
+        return nn.functional.cross_entropy(self.network(batch[0]), batch[1])
+
+
+class Named(Points):
+    """Batches that are mappings, or several loaders together."""
+
+    def __init__(self, together: bool) -> None:
+        super().__init__()
+        self.together = together
+
+    def train_dataloader(self) -> Any:
+        if self.together:
+            return {"a": super().train_dataloader(), "b": super().train_dataloader()}
+        return DataLoader([{"x": x, "y": y} for x, y in zip(X, Y, strict=True)], batch_size=16)
+
+    val_dataloader = pl.LightningDataModule.val_dataloader
+
+
+class OfNames(Classifier):
+    """Takes batches that are mappings."""
+
+    def training_step(self, batch: Any, number: int) -> Tensor:
+        batch = batch.get("a", batch)
+        x, y = (batch["x"], batch["y"]) if isinstance(batch, dict) else batch
+        return nn.functional.cross_entropy(self.network(x), y)
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "data", "limit", "words"),
+    [
+        (Classifier, {"module": "net"}, Points(), 1.0, "has no module 'net'; its modules are 'network'"),
+        (WithoutForward, {}, Points(), 1.0, "has no forward.*module=, its modules are 'network'"),
+        (Classifier, {"validation": True}, WithoutValidation(), 1.0, "validation data of the trainer, which has none"),
+        (OfNames, {}, Named(together=False), 1.0, "is a dict of length 2, not a pair.*batch= makes pairs"),
+        (OfNames, {}, Named(together=True), 1.0, "reads 2 training loaders together.*osc.laplace"),
+        (Classifier, {}, Points(), 0, "reads no training data.*osc.laplace"),
+        (Classifier, {"subset": ["head"]}, Points(), 1.0, "no posterior could be fitted after this training.*'head'"),
+        (Classifier, {"prior": "evidance"}, Points(), 1.0, "unknown prior 'evidance'"),
+    ],
+)
+def test_what_cannot_be_fitted_is_refused_before_the_training(
+    model: type, options: dict, data: Any, limit: float, words: str
+) -> None:
+    module = model()
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    trainer = pl.Trainer(**SILENT, callbacks=[LaplaceCallback(LIKELIHOOD, **options)], limit_train_batches=limit)
+    with pytest.raises(ValueError, match=words):
+        trainer.fit(module, datamodule=data)
+    assert all(torch.equal(before[name], value) for name, value in module.state_dict().items())
+
+
+def test_names_and_paths_are_refused_before_the_training(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="unexpected keyword argument 'strcture'"):
+        LaplaceCallback(LIKELIHOOD, strcture="diag")
+    with pytest.raises(IsADirectoryError, match="is a folder: name a file"):
+        trained(LaplaceCallback(LIKELIHOOD, tmp_path))
+
+
+def test_mappings_with_a_function_to_pairs() -> None:
+    callback = LaplaceCallback(LIKELIHOOD, batch=lambda batch: (batch["x"], batch["y"]), refine=False)
+    pl.Trainer(**SILENT, callbacks=[callback]).fit(OfNames(), datamodule=Named(together=False))
+    assert callback.posterior is not None
+    assert callback.posterior.num_data == 60
+
+
+def test_an_error_of_the_fit_takes_nothing_from_the_training(tmp_path: Path) -> None:
+    x = X.clone()
+    x[-1] = torch.nan  # which the network of this user takes, and the trial before the training does not see
+    checkpoints = pl.callbacks.ModelCheckpoint(tmp_path)
+    callback = LaplaceCallback(LIKELIHOOD, tmp_path / "q.safetensors", batch=lambda batch: (batch[0] * 1, batch[1]))
+    trainer = pl.Trainer(**{**SILENT, "enable_checkpointing": True}, callbacks=[callback, checkpoints])
+    model = Classifier()
+    model.network.insert(0, Cleaned())
+    with pytest.warns(UserWarning, match="the training is complete, and has no posterior: ValueError: x of batch"):
+        trainer.fit(model, DataLoader(TensorDataset(x, Y), batch_size=16))
+    assert trainer.state.finished
+    saved = torch.load(checkpoints.best_model_path, weights_only=True)["state_dict"]
+    assert all(torch.equal(saved[name], value) for name, value in model.state_dict().items())
+    assert model.training
+    assert not (tmp_path / "q.safetensors").exists()
+    with pytest.raises(ValueError, match="holds nan"):
+        callback.posterior  # noqa: B018
+    trainer = pl.Trainer(**SILENT, callbacks=[callback])  # the next training begins anew
+    trainer.fit(model, datamodule=Points())
+    assert callback.posterior is not None
+
+
+class Cleaned(nn.Module):
+    """Zeros in place of NaN."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.nan_to_num()
+
+
+def test_a_file_that_cannot_be_written_leaves_the_posterior(tmp_path: Path) -> None:
+    callback = LaplaceCallback(LIKELIHOOD, tmp_path / "new" / "q.safetensors", refine=False)
+
+    class Removes(pl.Callback):
+        def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+            (tmp_path / "new").rmdir()
+
+    with pytest.warns(UserWarning, match="is not written to .*FileNotFoundError"):
+        trained(callback, Removes())
+    assert callback.posterior is not None
 
 
 class InLists(Points):

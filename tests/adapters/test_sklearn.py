@@ -44,14 +44,16 @@ def regressor(**options: Any) -> LaplaceRegressor:
 @pytest.mark.slow
 @quiet
 @parametrize_with_checks(ESTIMATORS)
-def test_the_checks_of_sklearn(estimator: Any, check: Any) -> None:
+def test_the_checks_of_sklearn(estimator: Any, check: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jaxtyping.config.jaxtyping_disable", True)  # scikit-learn sets values of any type
     check(estimator)
 
 
 @pytest.mark.release
 @quiet
 @pytest.mark.parametrize("estimator", ESTIMATORS, ids=lambda estimator: type(estimator).__name__)
-def test_the_checks_take_at_most_two_minutes(estimator: Any) -> None:
+def test_the_checks_take_at_most_two_minutes(estimator: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jaxtyping.config.jaxtyping_disable", True)  # scikit-learn sets values of any type
     start = process_time()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -105,7 +107,7 @@ def test_several_targets_and_single_precision() -> None:
     assert fitted.score(X, Y) > 0.5
 
 
-def test_a_network_of_the_user() -> None:
+def test_a_network_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
     def network(features: int, outputs: int) -> nn.Module:
         return nn.Sequential(nn.Linear(features, 7), nn.BatchNorm1d(7), nn.ReLU(), nn.Linear(7, outputs))
 
@@ -113,12 +115,35 @@ def test_a_network_of_the_user() -> None:
     assert fitted.network_[0].out_features == 7
     assert fitted.posterior_.structure.structure.name == "diag"
     assert not fitted.network_.training
-    assert [p.numel() for p in classifier(hidden=4, epochs=1).fit(X, LABELS).network_.parameters()] == [12, 4, 8, 2]
-    assert len(list(classifier(hidden=(), epochs=1).fit(X, LABELS).network_.parameters())) == 2
-    with pytest.raises(TypeError, match="must be a function of the numbers of features and of outputs.*got Linear"):
+    assert [p.numel() for p in classifier(network=4, epochs=1).fit(X, LABELS).network_.parameters()] == [12, 4, 8, 2]
+    assert len(list(classifier(network=(), epochs=1).fit(X, LABELS).network_.parameters())) == 2
+    with pytest.raises(
+        TypeError, match="widths of hidden layers, or a function of the numbers of features.*got Linear"
+    ):
         classifier(network=nn.Linear(3, 2)).fit(X, LABELS)
+    monkeypatch.setattr("jaxtyping.config.jaxtyping_disable", True)  # users run without checks of types
+    with pytest.raises(TypeError, match="got str"):
+        classifier(network="mlp").fit(X, LABELS)
     with pytest.raises(TypeError, match="got str"):
         classifier(network=lambda features, outputs: "mlp").fit(X, LABELS)
+
+
+@pytest.mark.parametrize("estimator", [classifier, regressor])
+def test_a_learning_rate_by_trials(estimator: Any) -> None:
+    y = LABELS if estimator is classifier else VALUES
+    chosen = estimator(lr="auto", epochs=80).fit(X, y)
+    assert chosen.score(X, y) > 0.8
+    assert not np.array_equal(
+        chosen.predict(X), estimator(lr=1e-3, epochs=80).fit(X, y).predict(X)
+    )  # not the usual one
+
+
+def test_devices() -> None:
+    fitted = classifier(device="auto", epochs=3).fit(X, LABELS)
+    assert fitted.posterior_.mean.device.type == "cpu"  # every machine reads its files
+    assert next(fitted.network_.parameters()).device.type == "cpu"
+    with pytest.raises(ValueError, match="unknown device 'gpu'"):
+        classifier(device="gpu").fit(X, LABELS)
 
 
 def test_wrong_data_and_settings_are_named() -> None:
@@ -143,7 +168,7 @@ def test_seeds_and_the_user_s_random_numbers() -> None:
 def test_clones_files_and_frames() -> None:
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame(X, columns=["a", "b", "c"])
-    fitted = regressor(epochs=5, hidden=(4, 4)).fit(frame, pandas.Series(VALUES))
+    fitted = regressor(epochs=5, network=(4, 4)).fit(frame, pandas.Series(VALUES))
     assert fitted.feature_names_in_.tolist() == ["a", "b", "c"]
     with pytest.raises(ValueError, match="feature names"):
         fitted.predict(frame[["b", "a", "c"]])
