@@ -102,7 +102,9 @@ def finite(matrix: Tensor) -> Tensor:
         ValueError: it holds NaN or infinity.
     """
     if not bool(matrix.isfinite().all()):
-        raise ValueError("a matrix to be factorised holds NaN or infinity: the curvature or the prior overflowed.")
+        raise ValueError(
+            "a matrix to be factorised holds NaN or infinity: an input does, or the curvature or the prior overflowed."
+        )
     return matrix
 
 

@@ -1,6 +1,8 @@
 """A posterior as an immutable module: mean, or class probabilities, and variance of the function values."""
 
+from collections.abc import Callable, Sequence
 from functools import partial
+from math import prod
 from typing import Any
 
 import torch
@@ -20,7 +22,7 @@ from osculate.predictive.predict import choose_link, interacting_moments
 from osculate.predictive.tracing import WAY_OUT, moments_by_layers, moments_of_rows
 
 #: Relative difference from the posterior's own moments up to which a module is taken for right.
-CLOSE = 1e-3
+CLOSE = 1e-4
 #: Inputs that a module is compared at.
 EXAMPLES = 3
 
@@ -82,7 +84,7 @@ def deploy(q: Any, x: Inputs | None = None, *, link: str | Link | None = None) -
 class Deployed(nn.Module):
     """A posterior's function as a module, see :func:`deploy`: ``forward`` returns (mean or probabilities, variance).
 
-    It has no trainable parameters, and stays as it is in ``train()``.
+    It has no trainable parameters, stays as it is in ``train()``, and moves between devices but not between data types.
 
     Args:
         moments: A module that returns the mean of the function, and covariances (N, T, E, E).
@@ -114,6 +116,21 @@ class Deployed(nn.Module):
 
     def train(self, mode: bool = True) -> "Deployed":
         """This module as it is."""
+        return self
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "Deployed":
+        """Move to another device, which is how ``to``, ``cuda``, ``double`` and ``half`` reach every tensor.
+
+        Raises:
+            ValueError: it is a conversion to another data type.
+        """
+        for tensor in self.state_dict().values():
+            if (given := fn(tensor.new_zeros(0)).dtype) != tensor.dtype:
+                raise ValueError(
+                    f"a deployed posterior keeps its data type, {tensor.dtype}, since factors that were computed in it "
+                    f"are no better in {given}: convert the network, fit it, and call osc.deploy again."
+                )
+        super()._apply(fn, recurse)
         return self
 
 
@@ -195,7 +212,8 @@ class LastLayer(nn.Module):
     def forward(self, a: Tensor) -> Tensor:
         """The outputs and what stands beside them along the axis of the outputs: the last one, of images the second."""
         if not self._window:
-            return self.graph(a.reshape(-1, a.shape[-1])).reshape(*a.shape[:-1], -1)
+            rows = self.graph(a.reshape(-1, a.shape[-1]))
+            return rows.reshape(*a.shape[:-1], rows.shape[-1])
         kernel, dilation, padding, stride = zip(*self._window, strict=True)
         columns = nn.functional.unfold(a, kernel, dilation, padding, stride)  # (N, I, R)
         rows = self.graph(columns.transpose(1, 2).reshape(-1, columns.shape[1]))
@@ -203,7 +221,7 @@ class LastLayer(nn.Module):
             (size + 2 * p - d * (k - 1) - 1) // s + 1
             for size, (k, d, p, s) in zip(a.shape[2:], self._window, strict=True)
         ]
-        return rows.reshape(a.shape[0], *sides, -1).movedim(-1, 1)
+        return rows.reshape(a.shape[0], *sides, rows.shape[-1]).movedim(-1, 1)
 
 
 class ByLastLayer(nn.Module):
@@ -211,18 +229,23 @@ class ByLastLayer(nn.Module):
 
     Args:
         network: The network.
+        x: Inputs like those that it takes.
         outputs: Number of outputs at one position.
         axis: Axis of these outputs.
         joint: True for covariances of these outputs; False for variances.
     """
 
-    def __init__(self, network: nn.Module, outputs: int, axis: int, joint: bool) -> None:
+    def __init__(self, network: nn.Module, x: Inputs, outputs: int, axis: int, joint: bool) -> None:
         super().__init__()
         self.network = network
+        # sides of images and lengths of sequences may be others, where the network takes them
+        self._like = (x.dtype, (None,) * (x.ndim - 1)) if isinstance(x, Tensor) else None
         self._outputs, self._axis, self._joint = outputs, axis, joint
 
     def forward(self, x: Inputs) -> tuple[Tensor, Tensor]:
         """The mean of the function (N, *C), and covariances (N, T, E, E)."""
+        if self._like is not None:
+            _require(x, *self._like)
         if isinstance(x, Tensor):
             both = output_of(self.network(x), x)
         else:
@@ -232,8 +255,9 @@ class ByLastLayer(nn.Module):
         f = both.narrow(self._axis, 0, size)
         rest = both.narrow(self._axis, size, size * size if self._joint else size)
         if self._joint:
-            return f, rest.movedim(self._axis, -1).reshape(both.shape[0], -1, size, size)
-        return f, rest.reshape(both.shape[0], -1, 1, 1)
+            rest = rest.movedim(self._axis, -1)
+            return f, rest.reshape(both.shape[0], prod(rest.shape[1:-1]), size, size)
+        return f, rest.reshape(both.shape[0], prod(rest.shape[1:]), 1, 1)
 
 
 class ByLayers(nn.Module):
@@ -251,14 +275,23 @@ class ByLayers(nn.Module):
 
     def forward(self, x: Inputs) -> tuple[Tensor, Tensor]:
         """The mean of the function (N, *C), and covariances (N, T, E, E)."""
-        if not isinstance(x, Tensor) or x.ndim == 0 or x.shape[1:] != self._shape or x.dtype != self._dtype:
-            got = f"{tuple(x.shape)} {x.dtype}" if isinstance(x, Tensor) else type(x).__name__
-            expected = ", ".join(["N", *map(str, self._shape)])
-            raise ValueError(
-                f"this module was made for inputs of shape ({expected}) and {self._dtype}, got {got}: convert them, or "
-                "call osc.deploy with inputs like these."
-            )
+        _require(x, self._dtype, self._shape)
         return self.graph(x)
+
+
+def _require(x: Inputs, dtype: torch.dtype, sides: Sequence[int | None]) -> None:
+    """Raise ValueError for inputs of another data type, or of other sides behind the batch; None is any size."""
+    got = type(x).__name__
+    if isinstance(x, Tensor):
+        pairs = zip(x.shape[1:], sides, strict=False)
+        if x.dtype == dtype and x.ndim == 1 + len(sides) and all(wanted in (None, size) for size, wanted in pairs):
+            return
+        got = f"{tuple(x.shape)} {x.dtype}"
+    expected = ", ".join(["N", *("…" if size is None else str(size) for size in sides)])
+    raise ValueError(
+        f"this module was made for inputs of shape ({expected}) and {dtype}, got {got}: convert them, or call "
+        "osc.deploy with inputs like these."
+    )
 
 
 def _examples(q: Gaussian, x: Inputs | None) -> Inputs:
@@ -297,7 +330,7 @@ def _by_last_layer(q: Gaussian, x: Inputs, joint: Likelihood | None, truth: tupl
     if path:
         network.set_submodule(path, replaced)
     outputs, axis = len(layer.weight), 1 if isinstance(layer, nn.Conv2d) else -1
-    module = ByLastLayer(network if path else replaced, outputs, axis, joint is not None)
+    module = ByLastLayer(network if path else replaced, x, outputs, axis, joint is not None)
     try:
         found = module(x)
     except (RuntimeError, ValueError, TypeError, IndexError):  # the network goes on from this layer

@@ -4,7 +4,7 @@ import io
 import logging
 import threading
 import warnings
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -19,7 +19,7 @@ from tests.laws import assert_close, targets
 from tests.zoo import ZOO
 
 BATCHES = (1, 7, 256)
-slow = pytest.mark.slow
+slow, release = pytest.mark.slow, pytest.mark.release
 
 
 def mlp(outputs: int) -> nn.Module:
@@ -263,6 +263,20 @@ def test_errors() -> None:
         osc.deploy(posterior(likelihood="gaussian", prior=1.0)[0], link="mc")
 
 
+@pytest.mark.parametrize("subset", ["last_layer", "all"])
+def test_an_empty_batch_and_other_types(subset: str) -> None:
+    q, x = posterior(subset=subset, prior=1.0)
+    module = osc.deploy(q)
+    assert [tuple(each.shape) for each in module(x[:0])] == [(0, 3), (0, 3)]
+    for wrong in (x.long(), x[0], x.double()):
+        with pytest.raises(ValueError, match=says("made for inputs of shape (N, ", "and torch.float32, got")):
+            module(wrong)
+    for convert in (module.double, module.half, lambda: module.to(torch.bfloat16)):
+        with pytest.raises(ValueError, match=says("keeps its data type, torch.float32")):
+            convert()
+    assert_agrees(module.to("cpu").float()(x[:7]), expected(q, x[:7]))
+
+
 def test_a_layer_without_a_graph_is_named() -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv1d(1, 2, 3), nn.LeakyReLU(inplace=True), nn.FractionalMaxPool2d((1, 1), (2, 3)))
@@ -284,34 +298,51 @@ def exported(module: Deployed, x: Tensor) -> torch.export.ExportedProgram:
     return torch.export.export(module, (x[:5],), dynamic_shapes={"x": {0: torch.export.Dim("batch")}})
 
 
-@pytest.mark.parametrize("subset", ["last_layer", pytest.param("all", marks=slow)])
-def test_exported_programs(subset: str) -> None:
-    q, x = posterior(subset=subset, prior=1.0)
+@pytest.mark.parametrize(
+    ("network", "likelihood", "subset"),
+    [
+        ("mlp", "categorical", "last_layer"),
+        *[
+            pytest.param(network, likelihood, subset, marks=slow if network == "mlp" else release)
+            for network in NETWORKS
+            for likelihood in ("categorical", "gaussian")
+            for subset in ("all", "last_layer")
+        ],
+    ],
+)
+def test_exported_programs(network: str, likelihood: str, subset: str) -> None:
+    q, x = posterior(network, likelihood, True, subset=subset)
     file = io.BytesIO()
     torch.export.save(exported(osc.deploy(q), x), file)
     file.seek(0)
     check(q, x, torch.export.load(file).module())
 
 
-@slow
-@pytest.mark.parametrize("refine", [False, True])
 @pytest.mark.parametrize(
-    ("network", "likelihood", "fit"),
+    ("network", "likelihood", "refine", "fit"),
     [
-        ("mlp", "categorical", {"structure": "kron", "subset": "last_layer"}),
-        ("residual", "categorical", {"structure": "diag", "subset": "last_layer"}),
-        ("mlp", "gaussian", {"structure": "kron"}),
-        ("mlp", "bernoulli", {"structure": "diag"}),
-        ("cnn", "categorical", {"structure": "kron"}),
-        pytest.param("residual", "categorical", {"structure": "kron"}, marks=pytest.mark.release),
-        ("residual", "gaussian", {"structure": "diag"}),
+        pytest.param("mlp", "categorical", True, {"structure": "kron", "subset": "last_layer"}, marks=slow),
+        pytest.param("residual", "categorical", False, {"structure": "diag", "subset": "last_layer"}, marks=slow),
+        pytest.param("mlp", "gaussian", True, {"structure": "kron"}, marks=slow),
+        pytest.param("mlp", "bernoulli", False, {"structure": "diag"}, marks=slow),
+        pytest.param("cnn", "categorical", True, {"structure": "kron"}, marks=slow),
+        *[
+            pytest.param(network, likelihood, refine, {"structure": structure, "subset": subset}, marks=release)
+            for network in NETWORKS
+            for likelihood in ("categorical", "gaussian", "bernoulli")
+            for structure in ("kron", "diag")
+            for subset in ("all", "last_layer")
+            for refine in (False, True)
+        ],
     ],
 )
-def test_onnx_runtime(network: str, likelihood: str, fit: dict, refine: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("prior", [1.0, pytest.param("evidence", marks=release)])
+def test_onnx_runtime(
+    network: str, likelihood: str, refine: bool, fit: dict, prior: float | str, tmp_path: Path
+) -> None:
     pytest.importorskip("onnxscript")
-    run = partial(onnx_runtime, tmp_path)
-    q, x = posterior(network, likelihood, refine, prior=1.0, **fit)
-    check(q, x, run(osc.deploy(q), x))
+    q, x = posterior(network, likelihood, refine, prior=prior, **fit)
+    check(q, x, onnx_runtime(tmp_path, osc.deploy(q), x))
 
 
 @slow
@@ -319,12 +350,10 @@ def test_onnx_runtime(network: str, likelihood: str, fit: dict, refine: bool, tm
 def test_onnx_runtime_for_last_layers_of_any_network(name: str, tmp_path: Path) -> None:
     pytest.importorskip("onnxscript")
     case, likelihood = ZOO[name], osc.likelihoods.Gaussian()
-    model, x = case.model(), case.x(20)
-    q = osc.laplace(model, likelihood, (x, targets(likelihood, model, x)), prior=1.0, refine=False, subset="last_layer")
-    run = onnx_runtime(tmp_path, osc.deploy(q).float(), x.float())
-    for size in (1, 7, 20):
-        for found, truth in zip(run(x[:size].float()), expected(q, x[:size]), strict=True):
-            torch.testing.assert_close(found, truth.detach().float(), rtol=1e-4, atol=1e-5)
+    model, x = case.model().float(), case.x(max(BATCHES)).float()
+    y = targets(likelihood, model, x[:20])
+    q = osc.laplace(model, likelihood, (x[:20], y), prior=1.0, refine=False, subset="last_layer")
+    check(q, x, onnx_runtime(tmp_path, osc.deploy(q), x))
 
 
 def onnx_runtime(folder: Path, module: Deployed, x: Tensor):
