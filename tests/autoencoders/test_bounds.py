@@ -147,7 +147,7 @@ def test_draws_that_are_not_held_together_count_alike(monkeypatch: pytest.Monkey
 # ---- annealing -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("start", ["prior", "posterior"])
+@pytest.mark.parametrize("start", [pytest.param("prior", marks=pytest.mark.release), "posterior"])
 @pytest.mark.slow
 def test_log_p_of_simulated_data_lies_between_the_bounds_and_these_close_with_temperatures(start: str) -> None:
     model, found = LINEAR.model(0.3, 2.0), []

@@ -35,6 +35,8 @@ INTERRUPTED = (
     "aevb-implicit",
     "functions-sensitivity",
 )
+#: Those that run in `make check`; the others keep their cells in the same way.
+SHORT = ("lae-figure1", "linlap-images", "linlap-sampling", "linlap-uci-classification", "aevb-implicit")
 RESULT = ({("row", "a column"): [0.1, None], 3: (1, "two")}, torch.tensor([0.1, 0.7]), {"x": [(1, 2), True]})
 
 
@@ -57,7 +59,11 @@ def interrupted(monkeypatch: pytest.MonkeyPatch, after: int) -> Callable[[], int
 
 
 @pytest.mark.parametrize(
-    "name", [name if name in CHEAP else pytest.param(name, marks=pytest.mark.slow) for name in INTERRUPTED]
+    "name",
+    [
+        name if name in CHEAP else pytest.param(name, marks=pytest.mark.slow if name in SHORT else pytest.mark.release)
+        for name in INTERRUPTED
+    ],
 )
 def test_an_interrupted_experiment_ends_with_the_same_record(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -111,7 +111,7 @@ def check(q: osc.posteriors.Gaussian, x: Tensor, module: Deployed | None = None)
         ],
     ],
 )
-@pytest.mark.parametrize("prior", [1.0, pytest.param("evidence", marks=slow)])
+@pytest.mark.parametrize("prior", [1.0, pytest.param("evidence", marks=release)])
 def test_the_numbers_are_those_of_predict(network: str, likelihood: str, fit: dict, prior: object) -> None:
     subset = fit.get("subset")
     fit = {**fit, **({"subset": tuple(subset)} if isinstance(subset, list) else {})}
