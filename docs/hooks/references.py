@@ -78,7 +78,9 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_content(html: str, page: Page, files: Files, **_: Any) -> str:
-    """Link the citations of a page."""
+    """Link the citations of a page, and leave them out of its title, which browsers show without links."""
+    if CITATION.search(page.title or ""):
+        page.meta["title"] = CITATION.sub("", page.title).strip()
     found = files.get_file_from_path(PAGE)
     assert found is not None
     address = get_relative_url(found.url, page.url)

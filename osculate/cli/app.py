@@ -178,7 +178,7 @@ def answered(program: str, dispatch: Callable[[list[str]], int], typed: list[str
             raise
         text = _one_line(error)
         if not isinstance(error, USER_ERRORS):  # torch's, from within a network
-            text = f"the network failed on these data: {text}. The traceback is shown with --traceback."
+            text = f"the network failed on these data: {text}. It must take such inputs; --traceback shows where."
         print(f"{program}: error: {text}", file=sys.stderr)
         return WRONG
     except KeyboardInterrupt:

@@ -20,6 +20,7 @@ from osculate.data import Dataset, OwnData, Scaling, Schema
 from osculate.data.catalogue import CATALOGUE, Files
 from osculate.data.own.array_inputs import FIRST, ArrayInputs
 from osculate.data.own.arrays import TARGET
+from osculate.data.own.content import listed
 from osculate.data.own.targets import Targets
 from osculate.likelihoods import Categorical, Gaussian, Likelihood
 from osculate.methods import Method
@@ -268,7 +269,15 @@ def build_network(name: str, input_shape: tuple[int, ...], outputs: int, options
     factory = _factory(name)
     accepted = inspect.signature(factory).parameters
     offered = {"input_shape": input_shape, "outputs": outputs}
-    network = factory(**{key: value for key, value in offered.items() if key in accepted}, **options)
+    arguments = {**{key: value for key, value in offered.items() if key in accepted}, **options}
+    try:
+        inspect.signature(factory).bind(**arguments)
+    except TypeError as error:
+        raise ValueError(
+            f"--model {name}: {error}. It is called with {listed(list(arguments))}: give it those that it takes, as in "
+            "--model-options.width 32."
+        ) from None
+    network = factory(**arguments)
     if not isinstance(network, nn.Module):
         raise TypeError(f"{name} returned a {type(network).__name__}, not a torch.nn.Module.")
     return network
@@ -281,6 +290,9 @@ def _factory(name: str) -> Any:
     try:
         module = importlib.import_module(module_name)
     except ImportError as error:
+        if module_name.endswith(".py"):
+            typed = f"{module_name.removesuffix('.py').replace('/', '.')}:{attribute}"
+            raise ValueError(f"--model {name} names a file, but takes a module: pass --model {typed}.") from error
         raise ValueError(
             f"--model {name}: the module {module_name!r} cannot be imported ({error}). Name it as "
             f"package.module:factory, relative to the current folder, or use one of {', '.join(MODELS)}."

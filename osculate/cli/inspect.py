@@ -75,7 +75,7 @@ def run(options: InspectOptions) -> dict[str, Any]:
     """
     path = options.file
     if not path.is_dir() and not path.is_file():
-        raise FileNotFoundError(f"there is no file at {str(path)!r}.")
+        raise FileNotFoundError(f"there is no file at {str(path)!r}: name a run folder, or a file that osculate reads.")
     files = sorted(one for one in path.rglob("*") if one.is_file())
     if path.suffix.lower() in TABLES or (is_pictures(path) and not any(map(kind_of, files))):
         return {str(path): _show(path, _data(path))}

@@ -223,7 +223,7 @@ def _picture(measurement: MeasurementOptions) -> Float[Tensor, "H W"]:
                 opaque = Image.alpha_composite(Image.new("RGBA", clear.size, "white"), clear)
             pixels = torch.from_numpy(np.asarray(opaque.convert("F"), dtype=np.float32).copy())
     except (UnidentifiedImageError, OSError) as error:
-        raise ValueError(f"{name!r} cannot be read as a picture ({error}).") from error
+        raise ValueError(f"{name!r} cannot be read as a picture ({error}): name a picture, or an .npz file.") from error
     image = (pixels / depth).clamp(0, 1)
     if 0 < float(image.max()) < DARK:
         warnings.warn(

@@ -74,8 +74,8 @@ class PosteriorOptions:
 
         Raises:
             FileNotFoundError: one of the two files is missing.
-            ValueError: a file is damaged or belongs to another network, there is fewer than one sample, or link or way
-                to predict is unknown.
+            ValueError: a file is no posterior, damaged or belongs to another network, there is fewer than one sample,
+                or link or way to predict is unknown.
         """
         if self.samples is not None and self.samples < 1:
             raise ValueError(f"--samples must be at least 1, got {self.samples}.")
@@ -86,6 +86,11 @@ class PosteriorOptions:
         alone = path == beside or (self.posterior.is_dir() and not path.is_file())
         if not (path.is_file() or (alone and beside.is_file())):
             raise FileNotFoundError(f"there is no file at {str(path)!r}: osculate fit writes posteriors.")
+        if path.suffix != Path(POSTERIOR).suffix:
+            raise ValueError(
+                f"{str(path)!r} is no posterior: name posterior.safetensors or its folder with --posterior, and data "
+                "with --data or --inputs."
+            )
         if not beside.is_file():
             raise FileNotFoundError(
                 f"there is no file at {str(beside)!r}: a posterior needs its network in the same folder. Copy it "

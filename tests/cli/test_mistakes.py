@@ -21,6 +21,7 @@ FILES = {
     "list.yaml": "- digits\n",
     "broken.yaml": "data: [digits\n",
     "own.csv": "size,price\n1,2\n",
+    "my_nets.py": "from torch import nn\ndef wide(width): return nn.Linear(8, width)\n",
 }
 #: What is typed, and parts of the answer: what is wrong, and the way out.
 MISTAKES: tuple[tuple[str, tuple[str, ...]], ...] = (
@@ -57,6 +58,12 @@ MISTAKES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("train --data digits --model-options.widht 3", ("'widht'", "its constructor has", "width")),
     ("train --data digits --device gpu", ("unknown device 'gpu'", "use auto or cpu")),
     ("predict {run} --output p.txt", ("'.txt'", ".npz, .csv, .tsv, .parquet", "rename --output")),
+    ("train --data digits --model my_nets.py:wide", ("my_nets.py:wide names a file", "pass --model my_nets:wide")),
+    ("train --data digits --model my_nets:wide", ("argument: 'width'", "--model-options.width 32")),
+    ("evaluate own.csv", ("'own.csv' is no posterior", "--posterior, and data with --data")),
+    ("inspect nowhere", ("no file at 'nowhere'", "name a run folder")),
+    ("reconstruct own.csv", ("'own.csv' cannot be read as a picture", "name a picture, or an .npz file")),
+    ("fit {run} --validation-size 5", ("--validation-size 5", "it had a tenth", "leave it out, or train again")),
     # names that options take
     ("train --data digits --method mpa", ("unknown method 'mpa'", "did you mean 'map'?")),
     ("train --data digits --model lenett", ("unknown network 'lenett'", "did you mean 'lenet'?")),
