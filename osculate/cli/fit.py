@@ -6,6 +6,7 @@ and the section "fit" of metrics.json.
 
 import os
 import time
+import warnings
 from contextlib import ExitStack, redirect_stdout
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -134,6 +135,7 @@ def _run(
         )
     if found is not None:
         size = len(dataset.validation[0])
+        _warn_of_units(found, network, dataset)
         if q is fitted and approximation.tune is None:
             print(f"Not tuned: if the network has not seen these {size:,} validation data, pass --tune.")
         also = "" if q is fitted else ", by which it was tuned"
@@ -143,6 +145,20 @@ def _run(
     own = f" --model {card.model}" if ":" in card.model else ""
     print(f"Saved {folder / POSTERIOR}. Next: osculate evaluate --posterior {folder / POSTERIOR}{own}")
     return {"posterior": folder / POSTERIOR, **summary}
+
+
+def _warn_of_units(found: SideBySide, network: str, dataset: Dataset) -> None:
+    """Warn of a regression network that is worse than the mean of the targets, as one trained in other units is."""
+    if dataset.target_scale is None or "rmse" not in found.scores[network]:
+        return
+    error, spread = found.scores[network]["rmse"], float(dataset.target_scale.square().mean().sqrt())
+    if error > spread:
+        warnings.warn(
+            f"the network is worse than the mean of the targets: its RMSE is {error:.3g}, their standard deviation "
+            f"{spread:.3g}. The command line standardises inputs and targets; fit a network that was trained in other "
+            "units in Python, by osc.laplace.",
+            stacklevel=2,
+        )
 
 
 def _file(checkpoint: Path) -> Path:

@@ -15,7 +15,7 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from osculate.cli.checkpoint import read_model
+from osculate.cli.checkpoint import read_model, save_model
 from osculate.cli.folder import read_config
 from osculate.cli.predict import PosteriorOptions
 from osculate.curvature.linearisation import Linearisation
@@ -131,6 +131,18 @@ def test_fit_reports_the_evidence_and_the_effective_number_of_parameters(regress
     assert set(fit["prior_precision"]) == set(load_file(regressor / "model.safetensors"))
     assert fit["noise_scale"] > 0
     assert scores(regressor, "train", "test")["rmse"] > 0
+
+
+def test_a_network_in_other_units_is_told(run: Any, regressor: Path, tmp_path: Path) -> None:
+    tensors, card = read_model(regressor / "model.safetensors")
+    assert card is not None
+    model = card.network()
+    model.load_state_dict(tensors)
+    with torch.no_grad():
+        list(model.parameters())[-1].add_(10)
+    save_model(tmp_path / "model.safetensors", model, card)
+    with pytest.warns(UserWarning, match="worse than the mean of the targets: its RMSE is"):
+        assert run("fit", "--checkpoint", tmp_path, "--refine", "false") == 0
 
 
 @pytest.mark.slow

@@ -135,9 +135,9 @@ class Column:
             result = np.concatenate([result, missing[:, None]], 1)
         elif missing.any():
             instead = "it counts as no category" if self.kind == CATEGORY else "the training mean is filled in"
+            rows = "1 row" if missing.sum() == 1 else f"{missing.sum()} rows"
             warnings.warn(
-                f"the column {self.name!r} of {source} is missing in {missing.sum()} rows, and in no training row: "
-                f"{instead}.",
+                f"the column {self.name!r} of {source} is missing in {rows}, and in no training row: {instead}.",
                 stacklevel=2,
             )
         return result.astype(np.float64)

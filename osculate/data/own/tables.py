@@ -193,7 +193,7 @@ def _require_present(series: Any, name: str, role: str) -> None:
 def missing_words(frame: Any, column: str) -> str:
     """The words of a column that count as missing with their numbers of cells, for a message; "" without any."""
     words = frame.attrs.get(WORDS, {}).get(column, {})
-    return ", ".join(f"{word!r} in {number} rows" for word, number in words.items())
+    return ", ".join(f"{word!r} in {number} row{'s' if number > 1 else ''}" for word, number in words.items())
 
 
 def _values(frame: Any, target: tuple[str, ...], name: str) -> np.ndarray:
