@@ -1,4 +1,4 @@
-"""Why claims do not hold: by artefact and claim, a cause and the numbers of a measurement that tests it.
+"""Causes of claims that do not hold, by artefact and claim, with the numbers of a measurement that tests each.
 
 A number is written ``{{record; row; column}}``. Of every other claim that does not hold the cause is unknown.
 """
