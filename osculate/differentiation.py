@@ -355,10 +355,14 @@ def _means(size: int, parts: int, like: Tensor) -> Tensor:
     return torch.stack([((every >= start) & (every < end)).to(like) / (end - start) for start, end in ends])
 
 
-_TRACEABLE: dict[Callable, Callable] = _ELEMENTARY | {
-    **dict.fromkeys((torch.conv1d, torch.conv2d, torch.conv3d), _convolution(False)),
-    **dict.fromkeys((torch.conv_transpose1d, torch.conv_transpose2d, torch.conv_transpose3d), _convolution(True)),
-    **dict.fromkeys((F.max_pool2d, torch.max_pool2d), _max_pool(F.max_pool2d, 2)),
+_CONVOLVED: tuple[Callable, ...] = (torch.conv1d, torch.conv2d, torch.conv3d)
+_TRANSPOSED: tuple[Callable, ...] = (torch.conv_transpose1d, torch.conv_transpose2d, torch.conv_transpose3d)
+_TRACEABLE: dict[Callable, Callable] = {
+    **_ELEMENTARY,
+    **dict.fromkeys(_CONVOLVED, _convolution(False)),
+    **dict.fromkeys(_TRANSPOSED, _convolution(True)),
+    F.max_pool2d: _max_pool(F.max_pool2d, 2),
+    torch.max_pool2d: _max_pool(F.max_pool2d, 2),
     F.gelu: _elementwise(F.gelu),
     F.mish: _elementwise(F.mish),
     F.pad: _pad,
