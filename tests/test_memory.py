@@ -58,9 +58,9 @@ def test_chunks_are_even() -> None:
             assert not lengths or max(lengths) - min(lengths) <= largest // 2 + 1
 
 
-@pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.skipif(not STATUS.exists(), reason="the system does not tell the memory of a process")
-@pytest.mark.parametrize("network", ["mlp", pytest.param("lenet", marks=pytest.mark.release)])
+@pytest.mark.parametrize("network", ["mlp", "lenet"])
 def test_a_process_stays_within_its_budget(network: str) -> None:
     """Fits and predictions of one batch of 500, results and freed memory that the allocator keeps included."""
     assert max(_within_budget(rises(network, "50MB", 500))) < 50e6

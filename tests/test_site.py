@@ -145,7 +145,7 @@ def test_the_site_is_in_order(tmp_path: Path) -> None:
     assert (tmp_path / "search" / "search_index.js").is_file()  # the search works without a server
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_the_figure_of_the_front_page_is_drawn() -> None:
     front = module(DOCS / "front.py")
     assert len(front.figure().axes) == 4

@@ -82,6 +82,8 @@ LONG = (
     "foundation-worth",
     "functions-active",
     "functions-optimisation",
+    "lae-figure13",
+    "lae-table4",
 )
 #: Experiments that run with one seed, as they take several seconds with it.
 ONE_SEED = frozenset(
