@@ -2,8 +2,8 @@
 
 The result is a record (experiments/results/ID.json) with the document's numbers beside ours and a verdict on each of
 its claims, and the figure beside it as PNG. The same command after an interruption goes on with the cells that are
-done, in the folder ID.cells beside the record until this is written. --records does so for all records that are stale,
-after --confirm, which clears those whose numbers a small run of their own commit and of today's code agree on.
+done, in the folder ID.cells beside the record until this is written. --records does so for all records that are stale.
+Run --confirm before it: a record whose code alone has changed is kept if a small run gives the same numbers as then.
 """
 
 import shutil

@@ -38,4 +38,6 @@ def test_a_tensor_that_is_written_into_keeps_its_views() -> None:
         total.unsqueeze(1).squeeze(1).mul_(2)
         return total.unsqueeze(1).squeeze(1) + 1
 
-    operations(function, torch.randn(3, 4))
+    found = operations(function, torch.randn(3, 4))
+    # the view that is written into stays, and only the one after it becomes a shape
+    assert found[1:] == ["unsqueeze", "squeeze.dim", "mul_.Tensor", "unsqueeze", "reshape", "add.Tensor"]
