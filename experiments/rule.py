@@ -5,8 +5,6 @@ from dataclasses import dataclass
 from math import hypot, inf, sqrt
 from statistics import mean, stdev
 
-import numpy as np
-
 #: Chance of a wrong verdict of one claim in either direction; an interval of 1 - 2 LEVEL decides.
 LEVEL = 0.05
 #: Degrees of freedom from which on the t-distribution is a normal one.
@@ -19,7 +17,7 @@ class Sample:
 
     Args:
         values: The differences.
-        shared: Standard error of their mean over test data that all seeds share, by :func:`bootstrap_error`.
+        shared: Standard error of their mean over test data that all seeds share, see :mod:`experiments.paired`.
         overlap: Size of the test data over that of the training data, for splits of one set; the variance of the mean
             is then s² (1/n + overlap) [nadeau2003].
     """
@@ -82,18 +80,6 @@ def beyond(differences: Sequence[float], margin: float) -> bool | None:
     (True, False, None)
     """
     return Evidence.above(Sample(tuple(differences)), margin).verdict()
-
-
-def bootstrap_error(differences: np.ndarray, draws: int = 1000, seed: int = 0) -> float:
-    """Return the standard error of a mean difference over test data that all seeds share.
-
-    Args:
-        differences: Paired differences by seed and test datum.
-        draws: Number of resampled test sets; each is the same for all seeds.
-        seed: Seed of the draws.
-    """
-    by_datum, generator = differences.mean(axis=0), np.random.default_rng(seed)
-    return float(np.std([generator.choice(by_datum, len(by_datum)).mean() for _ in range(draws)], ddof=1))
 
 
 @dataclass(frozen=True)

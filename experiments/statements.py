@@ -6,6 +6,7 @@ from itertools import product
 from math import exp, log
 from typing import Any
 
+from experiments.paired import beside, columns_of, errors_in
 from experiments.record import FAILS, HOLDS, UNDECIDED, UNTESTED, Claim, Record
 from experiments.rule import Evidence, Sample
 from osculate.registry import choose
@@ -48,7 +49,7 @@ class Test:
         parts: Values of the record that are compared; each part must hold.
         bound: The margin; by default that of the unit in :data:`MARGINS`, on the side of the claim.
         overlap: Size of test over training data, where the values are those of splits of one set.
-        shared: Standard errors over test data that all seeds share, by part.
+        shared: Standard errors over test data that all seeds share, by part; by default those that the record keeps.
 
     Raises:
         ValueError: Unknown direction.
@@ -59,7 +60,7 @@ class Test:
     parts: Parts
     bound: float | None = None
     overlap: float = 0.0
-    shared: Callable[[Record], Mapping[str, float]] = lambda record: {}
+    shared: Callable[[Record], Mapping[str, float]] = lambda record: errors_in(record.findings.data)
 
     __test__ = False  # pytest takes it for a test by its name
 
@@ -269,7 +270,7 @@ def gap(rows: Names, others: Names, columns: Names, each: Sequence[Any] = ("",))
         cells, found = _cells(record), dict[str, Pair]()
         for word, row, other, column in product(each, _listed(rows), _listed(others), _listed(columns)):
             a, b, c = (name.replace("{}", str(word)) for name in (row, other, column))
-            found[f"{a} beside {b}, {c}"] = cells[a, c], cells[b, c]
+            found[beside(a, b, c)] = cells[a, c], cells[b, c]
         return found
 
     return parts
@@ -281,7 +282,7 @@ def across(rows: Names, column: str, other: str, each: Sequence[Any] = ("",)) ->
     def parts(record: Record) -> dict[str, Pair]:
         cells = _cells(record)
         names = [row.replace("{}", str(word)) for word in each for row in _listed(rows)]
-        return {f"{row}, {column} beside {other}": (cells[row, column], cells[row, other]) for row in names}
+        return {columns_of(row, column, other): (cells[row, column], cells[row, other]) for row in names}
 
     return parts
 
@@ -318,7 +319,7 @@ def best(rows: Names, others: Names, columns: Mapping[str, str], highest: bool =
             return [choice(each) for each in zip(*found, strict=True)] if found else []
 
         return {
-            f"{row} beside {other}, {word}": (chosen(row), chosen(other))
+            beside(row, other, word): (chosen(row), chosen(other))
             for row, other in product(_listed(rows), _listed(others))
         }
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 import osculate as osc
-from experiments import TITLES, Claim, Findings, Record, Runner, Table, estimate, experiment, listed
+from experiments import TITLES, Claim, Findings, Record, Runner, Table, estimate, experiment, listed, paired
 from experiments.lae import models as lae_models
 from experiments.lae.models import (
     BASELINES,
@@ -22,6 +22,7 @@ from experiments.lae.models import (
     METHODS,
     ONLINE,
     POST_HOC,
+    RUNNING,
     VARIATIONAL,
     Models,
 )
@@ -92,6 +93,10 @@ Curve = list[list[float]]
 
 #: By pair, method and score.
 Areas = dict[str, dict[str, dict[str, list[float]]]]
+#: Shares of each seed, by pair, method and score.
+Shares = dict[str, dict[str, dict[str, list[paired.Places]]]]
+#: A cell: areas under both curves, the curve, and the shares of the data on the other side of each.
+Detected = tuple[float, float, Curve, paired.Places]
 
 
 @experiment(
@@ -105,8 +110,9 @@ def figure9(settings: Settings, seeds: Sequence[int], runner: Runner) -> Finding
     areas: Areas = {}
     tables = {"AUROC": Table(), "AUPRC": Table()}
     curves: dict[str, dict[str, dict[str, Curve]]] = {}
+    shares: Shares = {}
 
-    def detected(inside: str, outside: str, size: int, seed: int) -> dict[tuple[str, str], tuple[float, float, Curve]]:
+    def detected(inside: str, outside: str, size: int, seed: int) -> dict[tuple[str, str], Detected]:
         models, found = settings.models(inside, size, seed), {}
         for method in METHODS:
             record = scored(models, method, outside, settings)
@@ -120,19 +126,44 @@ def figure9(settings: Settings, seeds: Sequence[int], runner: Runner) -> Finding
                 grid = np.linspace(0, 1, POINTS)
                 rates = grid, np.interp(grid, *osc.metrics.roc_curve(record.inside[score], far[score]))
                 thinned = [[round(float(rate), 4) for rate in values] for values in rates]
-                found[row, column] = area, record.auprc[outside][score], thinned
+                places = paired.places(record.inside[score], far[score])
+                found[row, column] = area, record.auprc[outside][score], thinned, places
         return found
 
     jobs = settings.jobs(seeds)
     for job, rows in zip(jobs, runner.each("pairs and seeds", jobs, detected), strict=True):
         pair = named(*job[:2])
-        for (row, column), (area, precision, curve) in rows.items():
+        for (row, column), (area, precision, curve, places) in rows.items():
             areas.setdefault(pair, {}).setdefault(row, {}).setdefault(column, []).append(area)
+            shares.setdefault(pair, {}).setdefault(row, {}).setdefault(column, []).append(places)
             for kind, value in (("AUROC", area), ("AUPRC", precision)):
                 tables[kind].append({(f"{pair}: {row}", f"{kind} by {column}"): value})
             curves.setdefault(pair, {}).setdefault(row, {}).setdefault(column, curve)
     numbers = [number for table in tables.values() for number in table.numbers()]
-    return Findings(tuple(numbers), claims_on_areas(areas), {"areas": areas, "curves": curves})
+    data = {"areas": areas, "curves": curves, paired.ERRORS: errors_of_areas(areas, shares)}
+    return Findings(tuple(numbers), claims_on_areas(areas), data)
+
+
+def errors_of_areas(areas: Areas, shares: Shares) -> dict[str, float]:
+    """Return the errors over test images of what the claims compare with other methods, by its name."""
+    found, spread = {}, SCORES["output_deviation"]
+    for pair, rows in areas.items():
+        best = {method: best_of_each_seed(columns, shares[pair][method]) for method, columns in rows.items()}
+        for method, other in product((ONLINE, RUNNING), (*BASELINES, PIXEL)):
+            own, (ours, row) = shares[pair][method][spread], (f"{pair}: {name}" for name in (method, other))
+            found[paired.beside_best(ours, f"AUROC by {spread}", row)] = paired.area_error(own, best[other])
+            found[paired.beside(ours, row, "best AUROC")] = paired.area_error(best[method], best[other])
+            if theirs := shares[pair][other].get(spread):
+                found[paired.beside(ours, row, f"AUROC by {spread}")] = paired.area_error(own, theirs)
+    return {name: float(f"{error:.3g}") for name, error in found.items()}
+
+
+def best_of_each_seed(
+    columns: Mapping[str, Sequence[float]], shares: Mapping[str, Sequence[paired.Places]]
+) -> list[paired.Places]:
+    """Return the shares of the score with the largest area, chosen for each seed."""
+    seeds = range(len(next(iter(columns.values()))))
+    return [shares[max(columns, key=lambda score: columns[score][seed])][seed] for seed in seeds]
 
 
 def named(inside: str, outside: str) -> str:

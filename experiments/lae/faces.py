@@ -212,7 +212,7 @@ class FaceSettings(Settings):
 
 
 ERROR, WIDTH = "squared error of a pixel", "σ of a pixel"
-AGREEMENT = "rank correlation of σ and error, over the pixels of a face"
+AGREEMENT = "rank correlation of σ and error, over the pixels of an image"
 
 
 @experiment(
@@ -231,7 +231,7 @@ def figure13(settings: FaceSettings, seeds: Sequence[int], runner: Runner) -> Fi
         if settings.pictures and seed == seeds[0]:
             _picture(methods, models.test[: settings.shown], settings)
         scored = models.test[: settings.scored]
-        return {method: _agreement(r, method, scored, settings) for method, r in methods.items()}
+        return {method: agreement(r, method, scored, settings.samples) for method, r in methods.items()}
 
     for rows in runner.each("seeds", zip(seeds), agreements_of):
         table.extend(rows)
@@ -245,10 +245,11 @@ def figure13(settings: FaceSettings, seeds: Sequence[int], runner: Runner) -> Fi
     return Findings(numbers, (claim,), {})
 
 
-def _agreement(r: Representation, method: str, x: Tensor, settings: FaceSettings) -> dict[str, float]:
+def agreement(r: Representation, method: str, x: Tensor, samples: int) -> dict[str, float]:
+    """Return the mean squared error and σ of a pixel, and their rank correlation over the pixels of an image."""
     values: dict[str, list[Tensor]] = {ERROR: [], WIDTH: [], AGREEMENT: []}
     for part in x.split(50):
-        image = drawn(r, part, settings.samples)
+        image = drawn(r, part, samples)
         error, spread = (image.mean - part).square().flatten(1), deviation(image, method).flatten(1)
         for column, value in zip(values, (error, spread, _rank_correlation(error, spread)), strict=True):
             values[column].append(value)

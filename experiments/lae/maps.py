@@ -83,14 +83,7 @@ def _measure(
     def mapped(seed: int) -> tuple[dict[str, float], dict[str, Any]]:
         models = Models(settings, seed)
         maps = {name: LatentMap.of(r, models.test, settings.samples) for name, r in representations(models).items()}
-        shown = {
-            name: {
-                "codes": np.round(one.codes[:CODES], 3).tolist(),
-                "axes": [np.round(axis, 4).tolist() for axis in one.axes],
-                "deviation": np.round(one.deviation, 5).tolist(),
-            }
-            for name, one in maps.items()
-        }
+        shown = {name: recorded(one) for name, one in maps.items()}
         labels = models.dataset.test[1][: settings.test_size][:CODES].tolist()
         return {name: one.contrast() for name, one in maps.items()}, {"maps": shown, "labels": labels}
 
@@ -100,6 +93,15 @@ def _measure(
     means = {name: mean(values) for (name, _), values in table.items()}
     evidence = f"mean σ at places without codes over that at places with some: {listed(means, '.2f')}."
     return Findings(table.numbers(), (Claim.judged(claim, all(means[name] > 1 for name in claimed), evidence),), data)
+
+
+def recorded(one: LatentMap) -> dict[str, Any]:
+    """Return a map as a record keeps it, with a part of its codes."""
+    return {
+        "codes": np.round(one.codes[:CODES], 3).tolist(),
+        "axes": [np.round(axis, 4).tolist() for axis in one.axes],
+        "deviation": np.round(one.deviation, 5).tolist(),
+    }
 
 
 HEADING = "Codes of test digits, and the uncertainty of the decoder around them"

@@ -26,6 +26,8 @@ POST_HOC, ONLINE = "LAE, post-hoc", "LAE, online, refitted"
 RUNNING = "LAE, online, running"
 #: Post-hoc with Kronecker factors in place of the approximate diagonal.
 FACTORED = "LAE, post-hoc, KFAC"
+#: A VAE whose decoder has a second output for the variance of each pixel.
+VARIANCES = "VAE, learned variance"
 METHODS = (AE, LEARNED, VARIATIONAL, DROPOUT, ENSEMBLE, POST_HOC, ONLINE, RUNNING)
 #: Those that are Laplacian, and the others.
 LAPLACIAN = (POST_HOC, ONLINE, RUNNING)
@@ -126,15 +128,17 @@ class Models:
         return {name: images[: self.training.test_size] for name, images in sets.items()}
 
     def representation(self, name: str) -> Representation:
-        """Return one of :data:`METHODS`, or :data:`FACTORED`.
+        """Return one of :data:`METHODS`, :data:`FACTORED` or :data:`VARIANCES`.
 
         The noise is that of held-out residuals, for Laplacian ones of training.
         """
         if name == AE:
             return Representation(osc.posteriors.Point(self.autoencoder(), self._noise), codes=self.train)
-        if name == LEARNED:
+        if name in (LEARNED, VARIANCES):
             likelihood = HeteroscedasticGaussian(class_axis=1)
-            net = self._trained(LEARNED, lambda: self._network(outputs=2), lambda net: osc.methods.MAP(net, likelihood))
+            network = partial(self._network, kind=Autoencoder if name == LEARNED else VAE, outputs=2)
+            method = osc.methods.MAP if name == LEARNED else ELBO
+            net = self._trained(name, network, lambda net: method(net, likelihood))
             return Representation(osc.posteriors.Point(net, likelihood), codes=self.train)
         if name == VARIATIONAL:
             network = partial(self._network, kind=VAE)

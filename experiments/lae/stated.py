@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from experiments.lae.faces import ACCURACY, AGREEMENT, OVERALL
+from experiments.lae.images import CLASSES, EDGES, FROM_NOISE, SHARP, SURE
 from experiments.lae.models import (
     AE,
     BASELINES,
@@ -17,8 +18,10 @@ from experiments.lae.models import (
     ONLINE,
     POST_HOC,
     RUNNING,
+    VARIANCES,
     VARIATIONAL,
 )
+from experiments.paired import beside_best
 from experiments.record import Record
 from experiments.statements import (
     ABOVE,
@@ -58,7 +61,7 @@ def _beside_best(ours: str, other: str) -> Parts:
     def parts(record: Record) -> dict[str, Pair]:
         spread = level(ours, SIGMA)(record)[f"{ours}, {SIGMA}"][0]
         (highest, _), *_ = best(other, other, {"best AUROC": "AUROC"})(record).values()
-        return {f"{ours}, {SIGMA} beside the best of {other}": (spread, highest)}
+        return {beside_best(ours, SIGMA, other): (spread, highest)}
 
     return parts
 
@@ -131,6 +134,24 @@ DOCUMENT = Document(
     "[miani2022]",
     "lae/summary.md",
     (
+        Artefact(
+            "lae-figure1a",
+            "Figure 1a",
+            (
+                Statement(
+                    "The σ that a VAE learns is smaller away from its codes than at them",
+                    "The variance that a VAE learns",
+                    (Test(BELOW, RATIO, level(VARIANCES, SPREAD)),),
+                    PRINTED,
+                ),
+                Statement(
+                    "… and larger at edges of an image than elsewhere",
+                    "It is larger at edges",
+                    (Test(ABOVE, RATIO, level(VARIANCES, EDGES)),),
+                    PRINTED,
+                ),
+            ),
+        ),
         Artefact(
             "lae-figure1",
             "Figure 1",
@@ -451,6 +472,28 @@ DOCUMENT = Document(
             ),
         ),
         Artefact(
+            "lae-figure11",
+            "Figure 11",
+            (
+                Statement(
+                    "Digits that it makes of noise are sharper than those of a VAE",
+                    "From random noise",
+                    (Test(ABOVE, RATIO, gap(f"{RUNNING}, {FROM_NOISE}", f"{VARIATIONAL}, {FROM_NOISE}", SHARP)),),
+                ),
+                Statement(
+                    "… and of more classes than those of an autoencoder",
+                    "They are of many kinds",
+                    (Test(ABOVE, RATIO, gap(f"{RUNNING}, {FROM_NOISE}", f"{AE}, {FROM_NOISE}", CLASSES)),),
+                ),
+                Statement(
+                    "A classifier is sure of half of them",
+                    "A classifier is sure",
+                    (Test(ABOVE, "of them", level(f"{RUNNING}, {FROM_NOISE}", SURE), 0.5),),
+                    OURS,
+                ),
+            ),
+        ),
+        Artefact(
             "lae-figure12",
             "Figure 12",
             (
@@ -486,6 +529,18 @@ DOCUMENT = Document(
                             gap(ONLINE, (*BASELINES[1:], POST_HOC), AGREEMENT),
                         ),
                     ),
+                ),
+            ),
+        ),
+        Artefact(
+            "lae-figure13-digits",
+            "Figure 13",
+            (
+                Statement(
+                    "Its σ tells best which pixels of a digit are wrong",
+                    "σ of the online",
+                    (Test(ABOVE, "correlation", gap(ONLINE, (*BASELINES[1:], POST_HOC), AGREEMENT)),),
+                    OURS,
                 ),
             ),
         ),

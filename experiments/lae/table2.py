@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 import osculate as osc
-from experiments import Claim, Findings, Record, Runner, Table, estimate, experiment, listed, printed
+from experiments import Claim, Findings, Record, Runner, Table, estimate, experiment, listed, paired, printed
 from experiments.lae import models as lae_models
 from experiments.lae.models import EXACT, GRADIENT, LONG, ONLINE, Models
 from osculate.autoencoders import Representation
@@ -60,6 +60,8 @@ WARM, COLD = 0.1, PUBLISHED_TEMPERATURE
 CLOSE = 0.05
 
 Row = dict[str, float]
+#: Squared errors of each image, summed over its pixels.
+Losses = dict[str, Tensor]
 
 
 @experiment(
@@ -74,8 +76,9 @@ def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Finding
     """The table, and the curves over temperatures, for each seed."""
     table, at_temperatures = Table(), Table()
     curves: dict[str, list[list[Row]]] = {name: [] for name in CURVES}
+    losses: dict[tuple[str, str], list[Tensor]] = {}
 
-    def measured(seed: int) -> tuple[dict[str, Row], dict[str, list[Row]]]:
+    def measured(seed: int) -> tuple[dict[str, Losses], dict[str, list[tuple[Row, Tensor]]]]:
         models = Models(settings, seed)
         every = posteriors_of_the_table(models, settings)
         rows = {name: _errors(q, models.test, settings.samples) for name, q in every.items()}
@@ -97,14 +100,34 @@ def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Finding
         }
 
     for rows, lines in runner.each("seeds", zip(seeds), measured):
-        table.extend(rows)
+        for name, columns in rows.items():
+            table.add(name, {column: float(each.mean()) for column, each in columns.items()})
+            for column, each in columns.items():
+                losses.setdefault((name, column), []).append(each)
         for name, line in lines.items():
-            curves[name].append(line)
-            for value, point in zip(settings.temperatures, line, strict=True):
+            curves[name].append([point for point, _ in line])
+            for value, (point, each) in zip(settings.temperatures, line, strict=True):
                 at_temperatures.add(f"{name}, T = {value:.3g}", point)
+                losses.setdefault((f"{name}, T = {value:.3g}", NLL), []).append(each)
     found = {"temperatures": list(settings.temperatures), "outside": settings.outside, "curves": curves}
+    found[paired.ERRORS] = errors_of_ratios(losses)
     numbers = (*table.numbers(printed=PRINTED), *at_temperatures.numbers())
     return Findings(numbers, (*claims_of_the_table(table), *claims_of_the_curves(curves, settings, table)), found)
+
+
+def errors_of_ratios(losses: Mapping[tuple[str, str], Sequence[Tensor]]) -> dict[str, float]:
+    """Return the errors over test images of the logarithms of the ratios that the claims compare, by their names."""
+    rows = dict.fromkeys(row for row, _ in losses)
+    drawn = [row for row in rows if (row, MSE) in losses]
+    found = {paired.columns_of(row, NLL, MSE): ((row, NLL), (row, MSE)) for row in drawn}
+    pairs = [(APPROX, DIAG), (ONLINE_APPROX, ONLINE_EXACT), (ONLINE_GRADIENT, ONLINE_APPROX)]
+    found |= {paired.beside(*pair, c): ((pair[0], c), (pair[1], c)) for pair in pairs for c in (NLL, MSE)}
+    post_hoc, _, recomputed = CURVES
+    for value in (COLD, WARM):
+        both = f"{post_hoc}, T = {value:.3g}", f"{recomputed}, T = {value:.3g}"
+        if both[0] in rows:
+            found[paired.beside(*both, NLL)] = (both[0], NLL), (both[1], NLL)
+    return {name: float(f"{paired.ratio_error(losses[a], losses[b]):.3g}") for name, (a, b) in found.items()}
 
 
 def posteriors_of_the_table(models: Models, settings: Settings) -> dict[str, osc.posteriors.Gaussian]:
@@ -128,19 +151,19 @@ def posteriors_of_the_table(models: Models, settings: Settings) -> dict[str, osc
 
 
 @torch.no_grad()
-def _errors(q: osc.posteriors.Gaussian, x: Tensor, samples: int) -> Row:
-    """Squared errors per image: of each drawn network, averaged, and of the mean over networks."""
-    total, average = 0.0, torch.zeros_like(x)
+def _errors(q: osc.posteriors.Gaussian, x: Tensor, samples: int) -> Losses:
+    """Squared errors of each image: of each drawn network, averaged, and of the mean over networks."""
+    total, average = torch.zeros(len(x)), torch.zeros_like(x)
     for network in Representation(q).networks(samples, torch.Generator().manual_seed(0)):
         found = network(x)
-        total += float((found - x).square().flatten(1).sum(1).mean()) / samples
+        total += (found - x).square().flatten(1).sum(1) / samples
         average += found / samples
-    return {NLL: total, MSE: float((average - x).square().flatten(1).sum(1).mean())}
+    return {NLL: total, MSE: (average - x).square().flatten(1).sum(1)}
 
 
 @torch.no_grad()
-def _scores(q: osc.posteriors.Gaussian, inside: Tensor, outside: Tensor, samples: int) -> Row:
-    """Return squared errors, and how well three scores detect out-of-distribution images."""
+def _scores(q: osc.posteriors.Gaussian, inside: Tensor, outside: Tensor, samples: int) -> tuple[Row, Tensor]:
+    """Return squared errors, and how well three scores detect out-of-distribution images; and each image's error."""
     found = {}
     for name, x in (("inside", inside), ("outside", outside)):
         codes, images = Representation(q).represent(x, samples, generator=torch.Generator().manual_seed(0))
@@ -156,7 +179,8 @@ def _scores(q: osc.posteriors.Gaussian, inside: Tensor, outside: Tensor, samples
         f"AUROC by {score}": osc.metrics.auroc(a, b)
         for score, a, b in zip(SCORES, found["inside"], found["outside"], strict=True)
     }
-    return {NLL: float(found["inside"][0].mean()), MSE: mse, **areas}
+    losses = found["inside"][0]
+    return {NLL: float(losses.mean()), MSE: mse, **areas}, losses
 
 
 def claims_of_the_table(table: Table) -> Iterator[Claim]:

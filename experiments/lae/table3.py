@@ -77,12 +77,7 @@ def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Finding
         rows, shown = {}, dict[str, Any]()
         models = Models(settings, seed)
         x, y = models.test, models.dataset.test[1][: settings.test_size]
-        with seeded(seed):
-            net = osc.networks.SmallCNN.for_inputs(models.dataset.input_shape, models.dataset.outputs)
-        method = osc.methods.MAP(net, osc.likelihoods.Categorical())
-        labelled = (models.train, models.dataset.train[1])
-        train(method, labelled, epochs=settings.classifier_epochs, batch_size=64, lr=1e-3, seed=seed)
-        classifier = osc.posteriors.Point(net.eval(), method.likelihood)
+        classifier = classifier_of(models, settings.classifier_epochs)
         rows[CLASSIFIER] = _named(osc.tasks.calibration(classifier, (x, y)).metrics())
         for name in METHODS:
             record = osc.tasks.imputation(
@@ -110,6 +105,16 @@ def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Finding
         table.extend(rows)
         data = data or shown
     return Findings(table.numbers(HEADINGS.values(), PRINTED), claims(table), data)
+
+
+def classifier_of(models: Models, epochs: int) -> osc.posteriors.Point:
+    """Train a small network to classify the training images."""
+    seed, kinds = models.seed, models.dataset.train[1]
+    with seeded(seed):
+        net = osc.networks.SmallCNN.for_inputs(models.dataset.input_shape, models.dataset.outputs)
+    method = osc.methods.MAP(net, osc.likelihoods.Categorical())
+    train(method, (models.train, kinds), epochs=epochs, batch_size=64, lr=1e-3, seed=seed)
+    return osc.posteriors.Point(net.eval(), method.likelihood)
 
 
 def _named(metrics: Mapping[str, float]) -> dict[str, float]:

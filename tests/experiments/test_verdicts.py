@@ -13,8 +13,9 @@ from experiments import Claim, Findings, Number, Record
 from experiments.causes import CAUSES
 from experiments.documents import BEYOND, DOCUMENTS, MOST, artefact, judge, judged
 from experiments.pages import filled, pages
+from experiments.paired import bootstrap_error
 from experiments.record import FAILS, HOLDS, UNDECIDED, UNTESTED, Setup, records_in
-from experiments.rule import LEVEL, Evidence, Sample, beyond, bootstrap_error, holm, interval
+from experiments.rule import LEVEL, Evidence, Sample, beyond, holm, interval
 from experiments.statements import COST, EXACT, Statement, Test, across, best, gap, level, place_of, pooled, rejudged
 
 ROOT = Path(__file__).resolve().parents[2]
