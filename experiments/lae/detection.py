@@ -24,6 +24,7 @@ from experiments.lae.models import (
     POST_HOC,
     RUNNING,
     VARIATIONAL,
+    Convolutions,
     Models,
 )
 from osculate.autoencoders import Reconstruction, Representation
@@ -103,6 +104,9 @@ Detected = tuple[float, float, Curve, paired.Places]
     "lae-figure9",
     "Which autoencoders notice images of another kind",
     "Laplacian Autoencoders [miani2022], Figure 9",
+    convolutional=Settings(
+        validation_size=5_000, network=Convolutions(latent=16, width=32, depth=3), fit=LONG, pairs=ALL
+    ),
     paper=Settings(validation_size=5_000, test_size=5_000, fit=LONG, pairs=ALL, samples=100, usual=55_000),
 )
 def figure9(settings: Settings, seeds: Sequence[int], runner: Runner) -> Findings:

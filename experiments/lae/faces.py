@@ -14,26 +14,9 @@ import osculate as osc
 from experiments import Claim, Findings, Record, Runner, Table, estimate, experiment, listed
 from experiments.lae import models as lae_models
 from experiments.lae.detection import SPREAD, deviation, drawn
-from experiments.lae.models import AE, DROPOUT, METHODS, ONLINE, RUNNING, VARIATIONAL, Fit, Models
+from experiments.lae.models import AE, DROPOUT, METHODS, ONLINE, RUNNING, VARIATIONAL, Convolutions, Fit, Models
 from osculate.autoencoders import Representation
 from osculate.data.photographs import Faces, celeba
-from osculate.networks.coders import Coders, conv_coders
-
-
-@dataclass(frozen=True)
-class Convolutions(lae_models.Network):
-    """Strided convolutions.
-
-    Args:
-        width: Channels of the first convolution.
-        depth: Number of times that the resolution is halved.
-    """
-
-    hidden: tuple[int, ...] = ()
-    latent: int = 32
-    width: int = 8
-    depth: int = 4
-
 
 #: Rates that the document prints, of AE, VAE, MC dropout and online. Its rates for all forty attributes are below those
 #: of always naming the commoner class.
@@ -101,10 +84,6 @@ class FaceModels(Models):
         learned, watched = ((faces.images[rows], empty[rows]) for rows in (rest, held))
         test = celeba("test").images
         return osc.data.Dataset(training.data, learned, watched, (test, empty[: len(test)]), classes=("face",))
-
-    def _coders(self, **changes: Any) -> Coders:
-        network = self.training.network
-        return conv_coders(self.dataset.input_shape, network.latent, network.width, network.depth, **changes)
 
 
 @experiment(

@@ -14,7 +14,7 @@ from experiments import Resumable, Runner, seeded, train
 from osculate.autoencoders import ELBO, VAE, Autoencoder, LaplacianAutoencoder, Representation
 from osculate.likelihoods import Gaussian, HeteroscedasticGaussian
 from osculate.methods.online_laplace import PUBLISHED_MEMORY, PUBLISHED_TEMPERATURE
-from osculate.networks.coders import Coders, mlp_coders
+from osculate.networks.coders import Coders, conv_coders, mlp_coders
 from osculate.tensorfiles import fill, network_tensors
 
 #: The methods that are compared.
@@ -49,6 +49,21 @@ class Network:
 
     hidden: tuple[int, ...] = (512, 256)
     latent: int = 2
+
+
+@dataclass(frozen=True)
+class Convolutions(Network):
+    """Strided convolutions.
+
+    Args:
+        width: Channels of the first convolution.
+        depth: Number of times that the resolution is halved.
+    """
+
+    hidden: tuple[int, ...] = ()
+    latent: int = 32
+    width: int = 8
+    depth: int = 4
 
 
 @dataclass(frozen=True)
@@ -211,8 +226,10 @@ class Models:
         return kind(*self._coders(codes=2 if kind is VAE else 1, **changes))
 
     def _coders(self, **changes: Any) -> Coders:
-        network = self.training.network
-        return mlp_coders(self.dataset.input_shape, network.latent, network.hidden, **changes)
+        network, shape = self.training.network, self.dataset.input_shape
+        if isinstance(network, Convolutions):
+            return conv_coders(shape, network.latent, network.width, network.depth, **changes)
+        return mlp_coders(shape, network.latent, network.hidden, **changes)
 
     @cached_property
     def _noise(self) -> Gaussian:
