@@ -12,6 +12,7 @@ from experiments.experiment import REGISTRY
 from experiments.record import FAILS, HOLDS, UNDECIDED, UNTESTED, Claim, Record, records_in
 from experiments.rule import LEVEL
 from experiments.statements import Artefact, Document, Outcome, Statement, named, place_of
+from experiments.trials import scales
 
 FOLDER = Path(__file__).parent
 #: Settings that say how large a measurement is, with their names on a page.
@@ -206,7 +207,8 @@ def section(record: Record, name: str, folder: Path) -> str:
         f"# {name}\n",
         f"{record.title}. {record.document}. Scale: {setup.scale}; {number} seed{'s' if number > 1 else ''}, "
         f"{setup.seconds:.0f} s, torch {setup.versions.get('torch', '?')}. [Record]({name}.json). "
-        + (f"[All claims of {where}]({where}.md)." if where else ""),
+        + (f"[All claims of {where}]({where}.md)." if where else "")
+        + _tried(record),
         "\nWhere a cell has two numbers, the one in brackets is the document's. ± is one standard error over seeds. In "
         "italics is what the rule of verdicts compares, then the evidence as the measurement puts it.\n",
     ]
@@ -217,6 +219,13 @@ def section(record: Record, name: str, folder: Path) -> str:
         lines += [f"| | {' | '.join(heading[1:])} |", "|---" * len(heading) + "|"]
         lines += [f"| {' | '.join(cells)} |" for cells in rows]
     return "\n".join([*lines, "", *map(_claim, record.findings.claims), ""])
+
+
+def _tried(record: Record) -> str:
+    """Return which larger scales were not run, in words."""
+    found = scales(record.id)
+    words = f"{' and '.join(found)} need{'s' if len(found) == 1 else ''} an accelerator"
+    return f" Not run: {words}; a test takes three steps of it." if found else ""
 
 
 def _claim(claim: Claim) -> str:

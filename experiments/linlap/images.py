@@ -119,6 +119,14 @@ class Run:
     "linlap-images",
     "Fashion-MNIST and CIFAR-10: MAP, sampled networks and the linearised predictive",
     "The linearised Laplace approximation in Bayesian neural networks, section 4, results of [immer2021]",
+    # all images at hand, trained to the end, for an accelerator
+    large=Settings(
+        sets=("fashion_mnist", "cifar10_jpeg"),
+        training=Training(images=None, epochs=100),
+        held_out=HeldOut(validation=2_000, test=8_000, outside=2_000),
+        curvature="ggn",
+        samples=100,
+    ),
     paper=Settings(
         sets=("fashion_mnist", "cifar10"),
         training=Training(images=None, epochs=500),

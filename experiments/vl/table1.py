@@ -83,6 +83,13 @@ _PUBLISHED = (MAXIMUM, EVERY, LABEL, LAPLACE, VARIATIONAL, NATURAL)
             Part(_CIFAR10, (LAPLACE, VARIATIONAL, NATURAL), Fit(epochs=20), 1, _LOWER),
         )
     ),
+    # the document's network on the images at hand, for an accelerator
+    large=Settings(
+        tuple(
+            Part(cells.published(data), _PUBLISHED, PUBLISHED, temperatures=(0.01, 0.03, 0.1, 0.3, 1.0))
+            for data in ("cifar10_jpeg", "fashion_mnist")
+        )
+    ),
     paper=Settings(
         tuple(
             Part(cells.published(data), _PUBLISHED, PUBLISHED, temperatures=(0.01, 0.03, 0.1, 0.3, 1.0))
