@@ -113,8 +113,9 @@ def _near(means: Mapping[str, float]) -> list[float]:
     return near
 
 
-def against_temperature(
-    temperatures: Sequence[float],
+def against(
+    quantity: str,
+    values: Sequence[float],
     curves: Mapping[str, Mapping[str, Sequence[Sequence[float]]]],
     heading: str,
     marks: Mapping[str, float] | None = None,
@@ -122,10 +123,11 @@ def against_temperature(
     """Draw means over seeds with a band from lowest to highest: one panel per quantity, one curve per method.
 
     Args:
-        temperatures: Temperatures T (P,).
+        quantity: Label of the horizontal axes.
+        values: Values of this quantity (P,), on a logarithmic scale.
         curves: Values (S, P) by panel and method, one row per seed.
         heading: Heading of the figure.
-        marks: Temperatures by name, dotted lines.
+        marks: Values of the quantity by name, dotted lines.
 
     Raises:
         ValueError: there is no panel, or a curve of another length.
@@ -135,22 +137,22 @@ def against_temperature(
     figure, axes = style.panels(1, len(curves), 4.4, 3.6, sharex=True)
     tints = style.tints(method for methods in curves.values() for method in methods)
     for ax, (name, methods) in zip(axes[0], curves.items(), strict=True):
-        values = {method: np.asarray(rows) for method, rows in methods.items()}
-        for method, rows in values.items():
-            if rows.ndim != 2 or rows.shape[1] != len(temperatures):
+        found = {method: np.asarray(rows) for method, rows in methods.items()}
+        for method, rows in found.items():
+            if rows.ndim != 2 or rows.shape[1] != len(values):
                 raise ValueError(
-                    f"{name}, {method}: {len(temperatures)} temperatures and values of shape {rows.shape}; give one "
+                    f"{name}, {method}: {len(values)} places on the axis and values of shape {rows.shape}; give one "
                     "row per seed."
                 )
-            plots.spread(ax, temperatures, rows.min(0), rows.max(0), tints[method])
-        means = {method: (temperatures, rows.mean(0)) for method, rows in values.items()}
+            plots.spread(ax, values, rows.min(0), rows.max(0), tints[method])
+        means = {method: (values, rows.mean(0)) for method, rows in found.items()}
         plots.lines(ax, means, tints, markers=style.MARKERS, markersize=3.5)
         for words, value in (marks or {}).items():
             ax.axvline(value, color=style.GREY, linewidth=1, linestyle=":")
             how: dict[str, Any] = {"rotation": 90, "ha": "right", "va": "center", "fontsize": 8, "color": style.INK}
             ax.annotate(words, (value, 0.62), xycoords=("data", "axes fraction"), **how)
         ax.set_xscale("log")
-        style.label(ax, name, "temperature T of the posterior")
+        style.label(ax, name, quantity)
     first = axes[0, 0]
     first.set_yscale("log")
     first.yaxis.set_major_locator(LogLocator(subs=(1, 2, 3, 5)))

@@ -1,3 +1,3 @@
 """Linearised Laplace tutorial: image reconstruction [antoran2023dip]."""
 
-from experiments.dip import choices, kmnist, calibration, ard, large
+from experiments.dip import choices, kmnist, calibration, ard, priors, large

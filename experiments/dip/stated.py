@@ -9,6 +9,8 @@ from experiments.statements import (
     BELOW,
     COST,
     OURS,
+    PRINTED,
+    RATIO,
     Artefact,
     Pair,
     Statement,
@@ -30,6 +32,7 @@ OWN, TV = "network's weights", "network's weights, TV-PredCP"
 BLOCKS = ("inlet", "down.0", "down.1", "skip.0", "skip.1", "up.0", "up.1", "outlet")
 SHARE, VARIANCE = "share of the prior variance of the data", "log variance"
 NEIGHBOURS = "prior correlation of neighbouring entries of a filter"
+WITH_TV_PRIOR, ROUGHNESS = "linearised DIP, TV-PredCP", "mean difference of neighbours over standard deviation"
 LARGE = ("rectangles, 128²", "shepp_logan, 128²")
 
 
@@ -106,6 +109,11 @@ ARTEFACTS = (
                 for method, words in ((EVIDENCE, "Evidence"), (WITH_TV, "TV-PredCP"))
             ),
             Statement(
+                "U-Net (Table 1): the evidence at θ* has a higher density of a pixel than at θ̃",
+                "",
+                (Test(ABOVE, "nats", gap(f"{MAIN}: linearised DIP, exact evidence", f"{MAIN}: {EVIDENCE}", DENSITY)),),
+            ),
+            Statement(
                 "TV-PredCP improves the density, in every scan",
                 "In every scan TV-PredCP",
                 (Test(ABOVE, "nats", gap(f"{{}}: {WITH_TV}", f"{{}}: {EVIDENCE}", DENSITY, SCANS)),),
@@ -156,6 +164,24 @@ ARTEFACTS = (
             ),
             Statement("TV-PredCP leads to smaller variances", "TV-PredCP leads to smaller", (filters(VARIANCE),)),
             Statement("… and to longer length-scales", "TV-PredCP leads to longer", (filters(NEIGHBOURS),)),
+        ),
+    ),
+    Artefact(
+        "dip-priors",
+        "Section 7",
+        (
+            Statement(
+                "Neighbours differ half as much in draws of TV-PredCP as in those of a factorised Gaussian",
+                "The surrogate prior",
+                (Test(BELOW, RATIO, gap(WITH_TV_PRIOR, "factorised Gaussian", ROUGHNESS), 0.5),),
+                PRINTED,
+            ),
+            Statement(
+                "… and less than in those of the deep image prior without it",
+                "",
+                (Test(BELOW, RATIO, gap(WITH_TV_PRIOR, "linearised DIP", ROUGHNESS)),),
+                OURS,
+            ),
         ),
     ),
     Artefact(

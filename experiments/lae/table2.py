@@ -250,7 +250,7 @@ def claims_of_the_curves(
 @measure.figure
 def draw(record: Record) -> Any:
     """−log p and AUROC against temperature."""
-    from experiments.figures import against_temperature
+    from experiments.figures import against
 
     data = record.findings.data
     quantities = {"squared error per image, summed over pixels": NLL}
@@ -261,7 +261,8 @@ def draw(record: Record) -> Any:
         }
         for quantity, column in quantities.items()
     }
-    return against_temperature(
+    return against(
+        "temperature T of the posterior",
         data["temperatures"],
         panels,
         "At equal temperature, online and post-hoc Laplacian autoencoders hardly differ",

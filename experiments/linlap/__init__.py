@@ -1,4 +1,4 @@
 """Linearised Laplace tutorial, and the papers that it cites."""
 
 from experiments.linlap import mackay, uci, marglik, sampling, subnetwork, logistic
-from experiments.linlap import em, structures, adapted, images, uci_classification
+from experiments.linlap import em, structures, adapted, stopping, images, uci_classification

@@ -100,6 +100,8 @@ NOISE_SCALE = f"noise scale ({NOISE} is true)"
 ALONE = "NLL of the network alone"
 #: Bounds on the toy: a ratio of variances, a difference in nats, and relative changes.
 RATIO, GAIN, UNCHANGED, CHANGED = 3.0, 0.1, 1e-3, 0.3
+#: Difference in NLL that counts as none.
+SAME = 0.01
 #: Each architecture from the side of the images and the pooling; 42,000 to 47,000 parameters.
 ARCHITECTURES: Mapping[str, Callable[[int, int], nn.Module]] = {
     "T-former": lambda side, pool: ViT(10, (1, side, side), patch=side // 4, width=34, depth=3, heads=2),
@@ -447,10 +449,9 @@ def image_claims(table: Table, names: Sequence[str], unconverged: int) -> Iterat
     )
     gains = {name: each[LINEAR, MULTIPLE] - each[FULL, MULTIPLE] for name, each in found.items()}
     yield Claim.judged(
-        "Most of the gain comes from the mean in the evidence at θ*: with the curvature there too, the NLL changes "
-        "less than half as much, on average over architectures",
-        abs(mean(gains.values()))
-        < 0.5 * mean(each[NETWORK, MULTIPLE] - each[LINEAR, MULTIPLE] for each in found.values()),
+        "Of the evidence at θ* the mean matters and not its curvature: with the curvature there too, the test NLL is "
+        f"the same within {SAME:g} nats, on average over architectures",
+        abs(mean(gains.values())) < SAME,
         f"gain in NLL from the curvature at θ*, multiple λ: {listed(gains, '.3f')}.",
     )
     yield Claim.judged(

@@ -71,7 +71,7 @@ def claims(curves: Mapping[str, Mapping[str, Mapping[str, Sequence[float]]]], se
 @measure.figure
 def draw(record: Record) -> Any:
     """Draw one panel per score, one line per method."""
-    from experiments.figures import against_temperature
+    from experiments.figures import against
 
     curves, settings = record.findings.data["curves"], record.setup.settings
     betas = [f"{beta:g}" for beta in settings["temperatures"]]
@@ -83,6 +83,9 @@ def draw(record: Record) -> Any:
         for name, heading in SCORES.items()
     }
     title = TITLES.get(settings["task"]["data"])
-    return against_temperature(
-        settings["temperatures"], panels, f"{title}: scores against the weight of the divergence, β = T"
+    return against(
+        "temperature T of the posterior",
+        settings["temperatures"],
+        panels,
+        f"{title}: scores against the weight of the divergence, β = T",
     )

@@ -165,6 +165,7 @@ TINY: Mapping[str, Mapping[str, Any]] = {
     "dip-kmnist": {"scan": SCAN, "angles": [3], "noises": [0.05, 0.1], "main": [3, 0.05], "others": 1},
     "dip-calibration": {"scan": SCAN},
     "dip-choices": {"scan": SCAN, "scans": [[3, 0.05]], "variations": [0.3, 1.0], "dropouts": [0.05, 0.4]},
+    "dip-priors": {"scan": SCAN, "draws": 3, "levels": 5, "sweeps": 3, "shown": 2},
     "dip-ard": {"scan": SCAN, "linear_steps": 5},
     "dip-large": {
         "cases": [["rectangles", 8], ["shepp_logan", 10]],
@@ -173,6 +174,10 @@ TINY: Mapping[str, Mapping[str, Any]] = {
         "dropout": [0.4, 3],
         "several": 8,
         "limits": [10, 4],
+    },
+    "linlap-stopping": {
+        "images": {"data": "digits", "train_size": 60, "test_size": 40, "names": ["CNN"], "pool": 1},
+        "epochs": [1, 2],
     },
     "linlap-mackay": {"data": 8, "width": 2, "widths": [2, 3], "starts": [0.5], "steps": 4, "grid": 5},
     "linlap-uci": {
