@@ -43,7 +43,7 @@ def difference_error(values: Sequence[Tensor], others: Sequence[Tensor]) -> floa
 
     Args:
         values: Losses of each datum, seed by seed.
-        others: Those that they are compared with.
+        others: Losses that they are compared with.
     """
     return bootstrap_error((_stacked(values) - _stacked(others)).numpy())
 
@@ -53,7 +53,7 @@ def ratio_error(values: Sequence[Tensor], others: Sequence[Tensor]) -> float:
 
     Args:
         values: Losses of each datum, seed by seed.
-        others: Those that they are compared with.
+        others: Losses that they are compared with.
     """
     apart = [each / each.mean(1, keepdim=True) for each in (_stacked(values), _stacked(others))]
     return bootstrap_error((apart[0] - apart[1]).numpy())
@@ -73,7 +73,7 @@ def area_error(areas: Sequence[Places], others: Sequence[Places]) -> float:
 
     Args:
         areas: Shares by :func:`places`, seed by seed.
-        others: Those that they are compared with.
+        others: Shares that they are compared with.
     """
     pairs = (zip(*each, strict=True) for each in (areas, others))
     return hypot(*(difference_error(own, other) for own, other in zip(*pairs, strict=True)))

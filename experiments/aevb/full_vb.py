@@ -36,7 +36,7 @@ APART = 300.0
 LIKELIHOOD = FREY.likelihood
 
 
-def _decoder_prior(net: VAE) -> Layerwise:
+def decoder_prior(net: VAE) -> Layerwise:
     """1/fan-in for weights, and 1 for biases: grey values and log variances are not around zero."""
     return fan_in(net, [f"decoder.{name}" for name, _ in net.decoder.named_parameters()], biases=1.0)
 
@@ -53,10 +53,10 @@ def _naive(net: VAE, warmup: WarmUp) -> Method:
 METHODS: Mapping[str, Callable[[VAE, WarmUp], Method]] = {
     POINT: lambda net, warmup: ELBO(net, LIKELIHOOD),
     NAIVE: _naive,
-    CURED: lambda net, warmup: MeanFieldVI(net, LIKELIHOOD, _decoder_prior(net), warmup, multiplier=1.0),
+    CURED: lambda net, warmup: MeanFieldVI(net, LIKELIHOOD, decoder_prior(net), warmup, multiplier=1.0),
     MIXTURE: lambda net, warmup: MeanFieldVI(net, LIKELIHOOD, ScaleMixture(narrow=0.05), warmup, multiplier=1.0),
-    LAPLACE: lambda net, warmup: VariationalLaplace(net, LIKELIHOOD, _decoder_prior(net)),
-    NATURAL: lambda net, warmup: IVON(net, LIKELIHOOD, _decoder_prior(net)),
+    LAPLACE: lambda net, warmup: VariationalLaplace(net, LIKELIHOOD, decoder_prior(net)),
+    NATURAL: lambda net, warmup: IVON(net, LIKELIHOOD, decoder_prior(net)),
     LAPLACED: lambda net, warmup: ELBO(net, LIKELIHOOD),
     MOMENTS: lambda net, warmup: L2M(net, LIKELIHOOD),
 }
@@ -111,7 +111,7 @@ def bounds(settings: Settings, name: str, seed: int) -> dict[str, dict[str, floa
             how = {"epochs": epochs, "batch_size": settings.batch, "lr": RATE, "schedule": "constant", "seed": seed}
             q = train(method, (x, x), **how, folder=folder, resume=epochs != settings.epochs[0]).posterior
             if name == LAPLACED:
-                prior = _decoder_prior(net)
+                prior = decoder_prior(net)
                 q = osc.laplace(
                     net, LIKELIHOOD, (x, x), structure="diag", prior=prior, subset=["decoder"], refine=False
                 )

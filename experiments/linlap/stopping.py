@@ -1,4 +1,4 @@
-"""How far the error bars by the evidence at both places are apart while a network trains; Figure 5 of section 6."""
+"""Distance of the error bars by the evidence at θ̃ and at θ* while a network trains: Figure 5 of section 6."""
 
 import warnings
 from collections.abc import Mapping, Sequence
@@ -117,4 +117,4 @@ def draw(record: Record) -> Any:
     data = record.findings.data
     panels = {name: {"CNN": [course[name] for course in data["courses"]]} for name in (RELATIVE, NLL)}
     heading = "Error bars by the evidence at the network's parameters and at the linear mode, as a network trains"
-    return against("epochs", data["epochs"], panels, heading)
+    return against("epochs", [float(value) for value in data["epochs"]], panels, heading)

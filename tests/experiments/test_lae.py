@@ -115,3 +115,20 @@ def test_half_digits_and_few_labels(cells: str) -> None:
     drawn(record)
     one, five = (column(record, f"accuracy with {n} labels a class") for n in (1, 5))
     assert sum(five.values()) > sum(one.values())
+
+
+@pytest.mark.slow
+def test_digits_of_noise_learned_variances_and_where_networks_differ(cells: str) -> None:
+    record = run("lae-figure1a", cells)
+    drawn(record)
+    assert column(record, "σ at edges of an image over σ elsewhere")["VAE, learned variance"] > 0
+    record = run("lae-figure11", cells, generated=20, rounds=1, classifier_epochs=1, shown=3)
+    drawn(record)
+    kinds, sure = (column(record, name) for name in ("effective classes", "share that a classifier is sure of"))
+    assert set(kinds) == {f"{name}, {way}" for name in METHODS for way in ("from noise", "from codes")}
+    assert all(1 <= value <= 10 for value in kinds.values())
+    assert all(0 <= value <= 1 for value in sure.values())
+    record = run("lae-figure13-digits", cells, samples=3, scored=20, shown=2)
+    drawn(record)
+    agreement = column(record, "rank correlation of σ and error, over the pixels of an image")
+    assert all(-1 <= value <= 1 for value in agreement.values())

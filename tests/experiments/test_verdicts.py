@@ -13,7 +13,6 @@ from experiments import Claim, Findings, Number, Record
 from experiments.causes import CAUSES
 from experiments.documents import BEYOND, DOCUMENTS, MOST, artefact, judge, judged
 from experiments.pages import filled, pages
-from experiments.paired import bootstrap_error
 from experiments.record import FAILS, HOLDS, UNDECIDED, UNTESTED, Setup, records_in
 from experiments.rule import LEVEL, Evidence, Sample, beyond, holm, interval
 from experiments.statements import COST, EXACT, Statement, Test, across, best, gap, level, place_of, pooled, rejudged
@@ -61,12 +60,6 @@ def test_test_data_that_all_seeds_share_count_once() -> None:
     assert decided(lambda g: trial(g, True)) < DECISIVE
     assert decided(lambda g: many(g, True)) < DECISIVE
     assert decided(lambda g: many(g, False)) > 0.5
-
-
-def test_the_bootstrap_finds_the_error_over_test_data() -> None:
-    apart = np.random.default_rng(0).normal(size=(1, 400)).repeat(3, axis=0)
-    assert bootstrap_error(apart) == pytest.approx(apart[0].std(ddof=1) / 20, rel=0.1)
-    assert bootstrap_error(apart) == bootstrap_error(apart)
 
 
 def test_overlapping_splits_are_corrected() -> None:

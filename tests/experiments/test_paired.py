@@ -1,0 +1,69 @@
+"""Errors over the test data that all seeds share: beside closed forms, and in the verdict of a claim."""
+
+import numpy as np
+import pytest
+import torch
+
+import osculate as osc
+from experiments import Record
+from experiments.paired import (
+    ERRORS,
+    area_error,
+    beside,
+    bootstrap_error,
+    difference_error,
+    errors_in,
+    places,
+    ratio_error,
+)
+from experiments.record import Findings, Number, Setup
+from experiments.statements import ABOVE, Test, gap
+
+
+def losses(seed: int, seeds: int = 3, number: int = 500) -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.rand(number, generator=generator).double() + 0.5 for _ in range(seeds)]
+
+
+def test_the_bootstrap_finds_the_error_over_test_data() -> None:
+    apart = np.random.default_rng(0).normal(size=(1, 400)).repeat(3, axis=0)
+    assert bootstrap_error(apart) == pytest.approx(apart[0].std(ddof=1) / 20, rel=0.1)
+    assert bootstrap_error(apart) == bootstrap_error(apart)
+
+
+def test_a_common_part_of_both_losses_has_no_error() -> None:
+    ours = losses(0)
+    assert difference_error(ours, [each + 1 for each in ours]) == pytest.approx(0, abs=1e-12)
+    assert ratio_error(ours, [3 * each for each in ours]) == pytest.approx(0, abs=1e-12)
+
+
+def test_the_error_of_a_ratio_is_that_over_new_test_data() -> None:
+    ours, theirs = losses(0, 1, 100), losses(1, 1, 100)
+    again = [(a.mean() / b.mean()).log() for a, b in zip(losses(2, 2000, 100), losses(3, 2000, 100), strict=True)]
+    assert ratio_error(ours, theirs) == pytest.approx(float(torch.stack(again).std()), rel=0.2)
+
+
+def test_the_shares_give_the_area_and_its_error() -> None:
+    generator = torch.Generator().manual_seed(0)
+    inside, outside = torch.randn(300, generator=generator).round(decimals=1), torch.randn(200, generator=generator) + 1
+    outside[:20] = inside[:20]  # ties count half
+    above, below = places(inside, outside)
+    area = osc.metrics.auroc(inside, outside)
+    assert float(above.mean()) == pytest.approx(area, abs=1e-6)
+    assert float(below.mean()) == pytest.approx(area, abs=1e-6)
+    constant = torch.full_like(above, 0.5), torch.full_like(below, 0.5)
+    error = area_error([(above, below)], [constant])
+    assert error == pytest.approx(osc.metrics.auroc_error(inside, outside), rel=0.1)
+
+
+@pytest.mark.parametrize(("error", "verdict"), [(0.0, True), (1.0, None)])
+def test_a_verdict_counts_the_error_that_its_record_keeps(error: float, verdict: bool | None) -> None:
+    numbers = (Number("ours", "score", (1.0, 1.1, 1.2)), Number("other", "score", (0.5, 0.6, 0.8)))
+    data = {ERRORS: {beside("ours", "other", "score"): error}}
+    setup = Setup("small", {}, (0, 1, 2), 1.0, {})
+    record = Record("one", "One", "none", setup, Findings(numbers, (), data))
+    assert errors_in(record.findings.data) == data[ERRORS]
+    test = Test(ABOVE, "nats", gap("ours", "other", "score"))
+    (sample,) = test.samples(record).values()
+    assert test.evidence(sample).verdict() is verdict
+    assert errors_in({}) == {}
