@@ -37,6 +37,8 @@ PRINTED, CORRECTED, OURS = "as printed", "corrected", "ours"
 EXACT, COST = "exact", "cost"
 KINDS = {EXACT: "that is exact, without seeds", COST: "of cost, decided by repeats"}
 UNMEASURED = "not measured"
+#: Reason of a claim about networks that no machine at hand can train.
+NOT_RUN = "not run: it needs an accelerator"
 
 
 @dataclass(frozen=True)
@@ -223,7 +225,7 @@ def rejudged(record: Record, statements: Iterable[Statement], verdicts: Mapping[
             after = replace(before, tested=f"{statement.text}: a claim {KINDS[statement.kind]}")
         else:
             holds = outcome.evidence.verdict() if outcome.evidence else None
-            verdict = UNTESTED if outcome.words == UNMEASURED else named(verdicts.get(statement.text, holds))
+            verdict = UNTESTED if outcome.words in (UNMEASURED, NOT_RUN) else named(verdicts.get(statement.text, holds))
             after = replace(before, verdict=verdict, tested=f"{statement.text}: {outcome.words}")
         if index is None:
             claims.append(after)

@@ -109,7 +109,7 @@ ARTEFACTS = (
                 for method, words in ((EVIDENCE, "Evidence"), (WITH_TV, "TV-PredCP"))
             ),
             Statement(
-                "U-Net (Table 1): the evidence at θ* has a higher density of a pixel than at θ̃",
+                "U-Net (Table 1): the evidence at θ* has a higher density than at θ̃",
                 "",
                 (Test(ABOVE, "nats", gap(f"{MAIN}: linearised DIP, exact evidence", f"{MAIN}: {EVIDENCE}", DENSITY)),),
             ),

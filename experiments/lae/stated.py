@@ -472,7 +472,7 @@ DOCUMENT = Document(
             ),
         ),
         Artefact(
-            "lae-figure11",
+            "lae-figure11-digits",
             "Figure 11",
             (
                 Statement(

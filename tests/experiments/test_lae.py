@@ -122,7 +122,7 @@ def test_digits_of_noise_learned_variances_and_where_networks_differ(cells: str)
     record = run("lae-figure1a", cells)
     drawn(record)
     assert column(record, "σ at edges of an image over σ elsewhere")["VAE, learned variance"] > 0
-    record = run("lae-figure11", cells, generated=20, rounds=1, classifier_epochs=1, shown=3)
+    record = run("lae-figure11-digits", cells, generated=20, rounds=1, classifier_epochs=1, shown=3)
     drawn(record)
     kinds, sure = (column(record, name) for name in ("effective classes", "share that a classifier is sure of"))
     assert set(kinds) == {f"{name}, {way}" for name in METHODS for way in ("from noise", "from codes")}
