@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from experiments.lae.faces import ACCURACY, AGREEMENT, OVERALL
-from experiments.lae.images import CLASSES, EDGES, FROM_NOISE, SHARP, SURE
+from experiments.lae.images import CLASSES, EDGES, FROM_NOISE, SHARP, SURE, SURER
 from experiments.lae.models import (
     AE,
     BASELINES,
@@ -145,7 +145,13 @@ DOCUMENT = Document(
                     PRINTED,
                 ),
                 Statement(
-                    "… and larger at edges of an image than elsewhere",
+                    "… over most of the map it is below its mean at codes",
+                    "Over most of the map",
+                    (Test(ABOVE, "of it", level(VARIANCES, SURER), 0.5),),
+                    PRINTED,
+                ),
+                Statement(
+                    "… and it is larger at edges of an image than elsewhere",
                     "It is larger at edges",
                     (Test(ABOVE, RATIO, level(VARIANCES, EDGES)),),
                     PRINTED,
