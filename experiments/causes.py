@@ -10,9 +10,9 @@ CAUSES: Mapping[tuple[str, str], str] = {
         "lae-table1",
         "… and memory quadratic in the resolution",
     ): (
-        "The columns of the Jacobian can be pulled back a few at a time. A program that pulls all back at once "
-        "needs memory of power {{lae-figure7; BackPACK diag; memory, power of the pixels}} in the pixels, one "
-        "that does not {{lae-figure7; diag; memory, power of the pixels}}."
+        "Columns of the Jacobian can be pulled back a few at a time. With all at once memory has the power "
+        "{{lae-figure7; BackPACK diag; memory, power of the pixels}} of the pixels, else "
+        "{{lae-figure7; diag; memory, power of the pixels}}."
     ),
     (
         "lae-figure7",
@@ -25,8 +25,8 @@ CAUSES: Mapping[tuple[str, str], str] = {
         "lae-table2",
         "At equal temperature, 1/500, −log p of post-hoc is at least twice that of online training",
     ): (
-        "The advantage as printed is one of temperature: post-hoc networks are drawn there at a temperature of 1. "
-        "At 1/500 both have {{lae-table2; post-hoc, T = 0.002; −log p (squared error of drawn networks, summed)}} "
+        "In print post-hoc networks are drawn at temperature 1. At 1/500 both have "
+        "{{lae-table2; post-hoc, T = 0.002; −log p (squared error of drawn networks, summed)}} "
         "and {{lae-table2; online, recomputed, T = 0.002; −log p (squared error of drawn networks, summed)}}."
     ),
     (
@@ -40,7 +40,7 @@ CAUSES: Mapping[tuple[str, str], str] = {
     ),
     (
         "lae-figure10",
-        "Fashion-MNIST → MNIST: LAE, post-hoc, is more uncertain about other images",
+        "Fashion-MNIST → MNIST: LAE, post-hoc, σ is larger on others",
     ): (
         "As in Figure 9. The mean pixel alone has an AUROC of {{lae-detection; Fashion-MNIST → MNIST: image "
         "alone; AUROC by mean pixel}}: digits are darker."

@@ -439,7 +439,7 @@ DOCUMENT = Document(
             (
                 *(
                     Statement(
-                        f"{pair}: {name}, is more uncertain about other images",
+                        f"{pair}: {name}, σ is larger on others",
                         f"{pair}: {name}, is more",
                         (Test(ABOVE, RATIO, across(f"{pair}: {name}", OUTSIDE, INSIDE)),),
                     )
