@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 import osculate as osc
 from experiments import Claim, Findings, Record, Runner, Table, experiment, listed, paired, printed, seeded, train
+from osculate.curvature.linearisation import Linearisation
 from osculate.networks import FixupResNet, NormalisedCNN, PreActResNet, ResNet, ViT
 from osculate.training.settings import Settings as Training
 
@@ -312,17 +313,15 @@ class Shifted(nn.Module):
         outputs: Tensor = self.network(inputs["x"]) + inputs["shift"]
         return outputs
 
-    def changes(self, theta: Float[Tensor, " P"], x: Tensor, rows: int = 250) -> Float[Tensor, "N C"]:
-        """Return J(x) (θ − θ̃): what the linear model with parameters θ adds to the outputs of the network."""
-        own = {name: p.detach() for name, p in self.network.named_parameters()}
-        parts = theta.split([p.numel() for p in own.values()])
-        apart = {name: part.view_as(p).to(p) - p for (name, p), part in zip(own.items(), parts, strict=True)}
 
-        def along(part: Tensor) -> Tensor:
-            outputs = partial(torch.func.functional_call, self.network)
-            return torch.func.jvp(lambda p: outputs(p, (part,)), (own,), (apart,))[1]
-
-        return torch.cat([along(part) for part in x.split(rows)]).detach()
+def changes(
+    q: osc.posteriors.Gaussian, theta: Float[Tensor, " P"], inputs: Mapping[str, Tensor], rows: int = 250
+) -> Float[Tensor, "N C"]:
+    """Return J(x) (θ − θ̃): what the linear model with parameters θ adds to the outputs of the network."""
+    apart = (theta - q.network.mean).unsqueeze(0)
+    parts = zip(*(values.split(rows) for values in inputs.values()), strict=True)
+    each = (dict(zip(inputs, part, strict=True)) for part in parts)
+    return torch.cat([Linearisation(q.network, part).jvp(apart)[0] for part in each]).detach()
 
 
 def with_own_curvature(
@@ -342,7 +341,7 @@ def with_own_curvature(
     tuned, theta = q, None
     for _ in range(ROUNDS):
         theta = osc.evidence.linear_mode(q.replace(prior=tuned.prior), (inputs, y), solver, theta)
-        there = {"x": inputs["x"], "shift": wrapped.changes(theta, inputs["x"])}
+        there = {"x": inputs["x"], "shift": changes(q, theta, inputs)}
         fitted = osc.laplace(wrapped, q.likelihood, (there, y), prior=tuned.prior, refine=False)
         tuned = osc.maximise_evidence(fitted, theta, data=(inputs, y))
     return tuned
