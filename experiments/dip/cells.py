@@ -63,6 +63,7 @@ class Scan:
         dropout_steps: Steps of a deep image prior with dropout, which learns more slowly.
         members: Members of the ensemble.
         samples: Images drawn by dropout.
+        drawn: Baselines whose error bars are those of draws.
     """
 
     data: str = "kmnist"
@@ -72,6 +73,7 @@ class Scan:
     dropout_steps: int = 6000
     members: int = 5
     samples: int = 100
+    drawn: tuple[str, ...] = (*DROPOUTS, ENSEMBLE)
 
     @property
     def title(self) -> str:
@@ -138,12 +140,14 @@ def reconstructed(scan: Scan, number: int) -> dict[str, Any]:
     note(FITTED, baselines.isotropic(operator, without_noise.image, noise), {NOISE: noise / level})
     note(UNIT, baselines.isotropic(operator, fitted.image), {})
 
-    for name, dropout in DROPOUTS.items():
-        drop = partial(baselines.mc_dropout, operator, data, level, longer, dropout, scan.samples, number)
-        (_, dropped), seconds = timed(drop)
-        note(name, dropped, {SECONDS: seconds}, kernels=True)
-    together, seconds = timed(lambda: baselines.ensemble(operator, data, level, how, scan.members, number))
-    note(ENSEMBLE, together, {SECONDS: seconds}, kernels=True)
+    def drawn(name: str) -> osc.posteriors.DrawnImage:
+        if name == ENSEMBLE:
+            return baselines.ensemble(operator, data, level, how, scan.members, number)
+        return baselines.mc_dropout(operator, data, level, longer, DROPOUTS[name], scan.samples, number)[1]
+
+    for name in scan.drawn:
+        draws, seconds = timed(partial(drawn, name))
+        note(name, draws, {SECONDS: seconds}, kernels=True)
 
     ridge, variation = best_weights(scan)
     classical = {

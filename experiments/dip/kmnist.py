@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import product
 from statistics import mean
 
 from experiments import Claim, Findings, Resumable, Runner, Table, clearly, experiment, listed, together
@@ -25,8 +24,8 @@ class Settings(Resumable):
         scan: Settings of all scans.
         angles: Numbers of angles.
         noises: Levels of noise.
-        main: Angles and noise of the scan that is done for all images.
-        others: Images of each other scan.
+        main: Angles and noise of the scan that is done for all images and methods.
+        others: Images of each other scan; of the baselines with draws only the best is done there.
     """
 
     scan: Scan = Scan()
@@ -46,15 +45,17 @@ def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Finding
     """Reconstruct every image of every scan by every method."""
     scans = [replace(settings.scan, angles=k, noise=noise) for noise in settings.noises for k in settings.angles]
     main = Scan(angles=settings.main[0], noise=settings.main[1]).title
+    scans = [each if each.title == main else replace(each, drawn=(CHOSEN_DROPOUT,)) for each in scans]
     jobs = [(scan, number) for scan in scans for number in (seeds if scan.title == main else seeds[: settings.others])]
     runs = runner.over("images", jobs, lambda scan, number: cells.cell(scan, number, runner))
     found = {scan.title: [each["scores"] for each in images] for scan, images in runs.items()}
-    rows = product(found, (*METHODS, *cells.CLASSICAL))
+    rows = [(title, method) for title, images in found.items() for method in images[0]]
     table = Table.of({f"{title}: {method}": [each[method] for each in found[title]] for title, method in rows})
     columns = (DENSITY, JOINT, cells.PSNR, COVERED, RANKED, cells.NOISE, cells.SECONDS)
     first = {scan.title: images[0] for scan, images in runs.items()}
     picture = first.get(main) or next(iter(first.values()))
-    shown = {method: picture["shown"][method] for method in (EVIDENCE, CHOSEN_DROPOUT, cells.ENSEMBLE)}
+    compared = (EVIDENCE, CHOSEN_DROPOUT, cells.ENSEMBLE)
+    shown = {method: picture["shown"][method] for method in compared if method in picture["shown"]}
     data = {"first": {"truth": picture["truth"], "shown": shown}}
     return Findings(table.numbers(columns), claims(found, main), data)
 

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 import osculate as osc
 from experiments import Claim, Findings, Record, Runner, Table, experiment, listed, paired, printed, seeded, train
 from osculate.curvature.linearisation import Linearisation
+from osculate.inputs import Inputs
 from osculate.networks import FixupResNet, NormalisedCNN, PreActResNet, ResNet, ViT
 from osculate.training.settings import Settings as Training
 
@@ -284,7 +285,7 @@ def relative_change(values: Sequence[float]) -> float:
     return (max(values) - min(values)) / (sum(values) / len(values))
 
 
-def prior_of(model: nn.Module, x: Mapping[str, Tensor], kind: str) -> osc.priors.Prior:
+def prior_of(model: nn.Module, x: Inputs, kind: str) -> osc.priors.Prior:
     """Return one precision; or one for each normalised group, and without normalisation one for each layer."""
     if kind == SINGLE:
         return osc.priors.Isotropic(1.0)

@@ -35,7 +35,12 @@ def test_one_seed_that_fails_is_enough(values: tuple[float, ...], expected: list
 
 
 def scores(*nll: float, alone: float = 1.0) -> dict[str, float]:
-    return {m.ALONE: alone, **{m.nll(*way): value for way, value in zip(m.WAYS, nll, strict=True)}}
+    of_own = (m.nll(m.FULL, kind) for kind in (m.SINGLE, m.MULTIPLE))
+    return {
+        m.ALONE: alone,
+        **dict.fromkeys(of_own, 0.3),
+        **{m.nll(*way): v for way, v in zip(m.WAYS, nll, strict=True)},
+    }
 
 
 def test_every_architecture_has_to_be_better_at_the_linear_mode() -> None:
