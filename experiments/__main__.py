@@ -46,7 +46,7 @@ class RunOptions:
         scale: Small (two CPU cores, a few minutes), paper (the document's own setting), or one between.
         seeds: Number of repetitions; tables show mean ± standard error.
         settings: Settings that differ from the preset, such as --settings.batch 4.
-        progress: Show progress bars.
+        progress: False to show no progress bars.
     """
 
     experiment: str | None = None
