@@ -33,9 +33,11 @@ class Settings(Resumable):
 
     Args:
         scan: Measurement of the images.
+        first: First test image; those before it were seen when claims were made.
     """
 
     scan: Scan = Scan()
+    first: int = 10
 
 
 @experiment(
@@ -48,7 +50,7 @@ def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Finding
     """Measure coverage at every level, and errors by groups of error bars, over the pixels of all images."""
     from scipy.stats import spearmanr
 
-    images = [cells.cell(settings.scan, number, runner) for number in runner.track(seeds, "images")]
+    images = [cells.cell(settings.scan, settings.first + seed, runner) for seed in runner.track(seeds, "images")]
     everywhere, within = (
         {method: [coverage(each, method, between) for each in images] for method in COMPARED}
         for between in ((-math.inf, math.inf), BETWEEN)

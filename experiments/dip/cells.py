@@ -63,7 +63,7 @@ class Scan:
         dropout_steps: Steps of a deep image prior with dropout, which learns more slowly.
         members: Members of the ensemble.
         samples: Images drawn by dropout.
-        drawn: Baselines whose error bars are those of draws.
+        brief: True for known noise, the evidence at θ̃ and the best baseline alone.
     """
 
     data: str = "kmnist"
@@ -73,7 +73,7 @@ class Scan:
     dropout_steps: int = 6000
     members: int = 5
     samples: int = 100
-    drawn: tuple[str, ...] = (*DROPOUTS, ENSEMBLE)
+    brief: bool = False
 
     @property
     def title(self) -> str:
@@ -128,16 +128,19 @@ def reconstructed(scan: Scan, number: int) -> dict[str, Any]:
     linearised = inverse.LinearisedImage(operator, data, fitted, level)
     _, once = timed(lambda: (linearised.q, linearised.penalty, linearised.jacobian))
     for name, objective in LINEARISED.items():
+        if scan.brief and objective[0] != "network":
+            continue
         posterior, seconds = timed(lambda: error_bars(linearised, linearised.tuned(*objective)))  # noqa: B023
         note(name, posterior, {SECONDS: training + once + seconds})
 
-    without_noise = how.fit(operator, data, None, number)
-    linearised = inverse.LinearisedImage(operator, data, without_noise)
-    tuned = {name: linearised.tuned("network", predcp) for name, predcp in UNKNOWN.items()}
-    for name, each in tuned.items():
-        note(name, error_bars(linearised, each), {NOISE: noise_of(each) / level})
-    noise = noise_of(next(iter(tuned.values())))
-    note(FITTED, baselines.isotropic(operator, without_noise.image, noise), {NOISE: noise / level})
+    if not scan.brief:
+        without_noise = how.fit(operator, data, None, number)
+        linearised = inverse.LinearisedImage(operator, data, without_noise)
+        tuned = {name: linearised.tuned("network", predcp) for name, predcp in UNKNOWN.items()}
+        for name, each in tuned.items():
+            note(name, error_bars(linearised, each), {NOISE: noise_of(each) / level})
+        noise = noise_of(next(iter(tuned.values())))
+        note(FITTED, baselines.isotropic(operator, without_noise.image, noise), {NOISE: noise / level})
     note(UNIT, baselines.isotropic(operator, fitted.image), {})
 
     def drawn(name: str) -> osc.posteriors.DrawnImage:
@@ -145,7 +148,7 @@ def reconstructed(scan: Scan, number: int) -> dict[str, Any]:
             return baselines.ensemble(operator, data, level, how, scan.members, number)
         return baselines.mc_dropout(operator, data, level, longer, DROPOUTS[name], scan.samples, number)[1]
 
-    for name in scan.drawn:
+    for name in (CHOSEN_DROPOUT,) if scan.brief else (*DROPOUTS, ENSEMBLE):
         draws, seconds = timed(partial(drawn, name))
         note(name, draws, {SECONDS: seconds}, kernels=True)
 

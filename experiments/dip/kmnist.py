@@ -25,7 +25,8 @@ class Settings(Resumable):
         angles: Numbers of angles.
         noises: Levels of noise.
         main: Angles and noise of the scan that is done for all images and methods.
-        others: Images of each other scan; of the baselines with draws only the best is done there.
+        others: Images of each other scan, which is done briefly.
+        first: First test image; those before it were seen when claims were made.
     """
 
     scan: Scan = Scan()
@@ -33,6 +34,7 @@ class Settings(Resumable):
     noises: tuple[float, ...] = (0.05, 0.1)
     main: tuple[int, float] = (10, 0.05)
     others: int = 5
+    first: int = 10
 
 
 @experiment(
@@ -45,9 +47,9 @@ def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Finding
     """Reconstruct every image of every scan by every method."""
     scans = [replace(settings.scan, angles=k, noise=noise) for noise in settings.noises for k in settings.angles]
     main = Scan(angles=settings.main[0], noise=settings.main[1]).title
-    scans = [each if each.title == main else replace(each, drawn=(CHOSEN_DROPOUT,)) for each in scans]
+    scans = [each if each.title == main else replace(each, brief=True) for each in scans]
     jobs = [(scan, number) for scan in scans for number in (seeds if scan.title == main else seeds[: settings.others])]
-    runs = runner.over("images", jobs, lambda scan, number: cells.cell(scan, number, runner))
+    runs = runner.over("images", jobs, lambda scan, seed: cells.cell(scan, settings.first + seed, runner))
     found = {scan.title: [each["scores"] for each in images] for scan, images in runs.items()}
     rows = [(title, method) for title, images in found.items() for method in images[0]]
     table = Table.of({f"{title}: {method}": [each[method] for each in found[title]] for title, method in rows})
