@@ -22,7 +22,9 @@ from rich.table import Table
 from experiments import ALIASES, REGISTRY, Record, read_record
 from experiments.confirm import Differs, confirmed
 from experiments.documents import artefact, judge
+from experiments.experiment import Experiment
 from experiments.pages import pages
+from experiments.record import records_in
 from experiments.runner import OutOfTime
 from experiments.stale import Stale, stale
 from experiments.statements import rejudged
@@ -35,6 +37,8 @@ from osculate.registry import lookup
 #: The option that may be given without its name.
 SUBJECT = "experiment"
 FOLDER = Path("experiments/results")
+#: Seeds of a new record.
+SEEDS = 3
 
 
 @dataclass(frozen=True)
@@ -44,14 +48,15 @@ class RunOptions:
     Args:
         experiment: ID of the experiment, also without the name of the option; --list shows them all.
         scale: Small (two CPU cores, a few minutes), paper (the document's own setting), or one between.
-        seeds: Number of repetitions; tables show mean ± standard error.
+        seeds: Number of repetitions; tables show mean ± standard error. By default as many as the record has that is
+            replaced, or else 3.
         settings: Settings that differ from the preset, such as --settings.batch 4.
         progress: False to show no progress bars.
     """
 
     experiment: str | None = None
     scale: str = "small"
-    seeds: int = 3
+    seeds: int | None = None
     settings: dict[str, Any] | None = None
     progress: bool = True
 
@@ -94,16 +99,29 @@ def run(options: RunOptions, records: RecordOptions) -> None:
     """List the experiments, run one, or sum up their records."""
     folder, renewed = records.results or FOLDER, records.stale or records.confirm or records.records
     summed = renewed or records.results or records.judge
-    if not (records.list or summed or options.experiment):
+    if records.list and not options.experiment:
+        _print_list()
+    elif not (summed or options.experiment or records.draw or records.hours):
         raise ValueError(
             f"say which experiment: python -m experiments ID, with one of {', '.join(REGISTRY)}; or --list."
         )
-    if records.list:
-        _print_list()
+    if options.experiment and (records.list or records.results or records.judge or records.stale or records.records):
+        raise ValueError(
+            f"{options.experiment} would be measured, and --list, --results, --judge, --stale and --records are about "
+            "all records: give one or the other."
+        )
     if options.experiment and not records.confirm:
         _measure(options, records, options.experiment)
     if records.results and not folder.is_dir():
         raise FileNotFoundError(f"there is no folder {str(folder)!r} with records.")
+    if summed and not records_in(folder):
+        raise FileNotFoundError(
+            f"there is no record in {str(folder)!r}: python -m experiments ID --json PATH makes one."
+        )
+    if records.hours and not (records.stale or records.records):
+        raise ValueError("--hours is the limit of --records: give that too.")
+    if records.draw and not options.experiment:
+        raise ValueError("say which figure: python -m experiments ID --draw.")
     if records.confirm:
         _confirm(stale(folder), options.experiment)
     if records.stale or records.records:
@@ -130,8 +148,9 @@ def _sum_up(folder: Path) -> None:
 
 def _confirm(found: Sequence[Stale], name: str | None) -> None:
     """Keep the stale records whose numbers today's code gives in a small run."""
+    chosen = None if name is None else _chosen(name).id
     for each in found:
-        if name in (None, each.record.id):
+        if each.reasons and chosen in (None, each.record.id):
             try:
                 confirmed(each).write(each.path)
                 print(f"{each.path.stem}: confirmed")
@@ -161,39 +180,62 @@ def _renew(found: Sequence[Stale], folder: Path, progress: bool, hours: float | 
 
 
 def _print_stale(found: Sequence[Stale], limit: float | None) -> None:
-    """Print the stale records with their hours, and what a limit allows."""
+    """Print the records to measure again with their hours, and what a limit allows."""
     table = Table("record", "hours", "in all", "why", box=box.SIMPLE_HEAD)
     total = 0.0
-    for headline, title in ((True, "headlines"), (False, "others")):
-        part = [each for each in found if each.headline == headline]
+    parts = {
+        "headlines": [each for each in found if each.reasons and each.headline],
+        "others": [each for each in found if each.reasons and not each.headline],
+        "headlines with few seeds": [each for each in found if not each.reasons],
+    }
+    for title, part in parts.items():
         hours = sum(each.hours for each in part)
-        table.add_row(f"[bold]{title}: {len(part)} stale[/bold]", f"[bold]{hours:.2f}[/bold]", "", "")
+        table.add_row(
+            f"[bold]{title}: {len(part)}[/bold]" if "few" in title else f"[bold]{title}: {len(part)} stale[/bold]",
+            f"[bold]{hours:.2f}[/bold]",
+            "",
+            "",
+        )
         for each in part:
             total += each.hours
             begun = "begun; " if each.cells.is_dir() else ""
             over = " (beyond the limit)" if limit is not None and total > limit else ""
             table.add_row(
-                f"  {each.path.stem}", f"{each.hours:.2f}", f"{total:.2f}{over}", begun + "; ".join(each.reasons)
+                f"  {each.path.stem}",
+                f"{each.hours:.2f}",
+                f"{total:.2f}{over}",
+                begun + "; ".join(filter(None, [*each.reasons, each.short])),
             )
         table.add_section()
     console().print(table)
 
 
 def _measure(options: RunOptions, records: RecordOptions, name: str) -> None:
-    chosen = lookup("experiment", ALIASES.get(name, name), REGISTRY)
+    chosen = _chosen(name)
     path = records.json or FOLDER / f"{chosen.id}.json"
-    if records.draw:
-        _show(read_record(path), path)
+    before = read_record(path) if records.draw or path.is_file() else None
+    if before and before.id != chosen.id:
+        raise ValueError(f"{str(path)!r} is a record of {before.id}, not of {chosen.id}: give another --json.")
+    if records.draw and before:
+        _show(before, path)
     else:
         cells = path.with_suffix(".cells")
-        _save(chosen.run(options.scale, options.seeds, options.settings, options.progress, cells), path, cells)
+        seeds = options.seeds
+        if seeds is None:
+            seeds = len(before.setup.seeds) if before else SEEDS
+        _save(chosen.run(options.scale, seeds, options.settings, options.progress, cells), path, cells)
+
+
+def _chosen(name: str) -> Experiment:
+    return lookup("experiment", ALIASES.get(name, name), REGISTRY)
 
 
 def _save(record: Record, path: Path, cells: Path) -> None:
-    """Write a record with the verdicts of the rule, and remove its cells."""
+    """Write a record with the verdicts of the rule, of headlines among the records beside it; remove its cells."""
     known = artefact(path.stem)
     record = rejudged(record, known.statements, {}) if known else record
     record.write(path)
+    record = judge(path.parent).get(path.stem, record)
     shutil.rmtree(cells, ignore_errors=True)
     _show(record, path)
 

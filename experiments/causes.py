@@ -31,7 +31,8 @@ CAUSES: Mapping[tuple[str, str], str] = {
     ),
     (
         "lae-figure9",
-        "Fashion-MNIST → MNIST: σ of the output of a Laplacian autoencoder detects better than the best score of a VAE",
+        "Fashion-MNIST → MNIST: σ of the output of a Laplacian autoencoder (refitted) detects better than any score of "
+        "a VAE",
     ): (
         "A diagonal posterior is sensitive where an image has ink, and digits have less of it than clothes: "
         "post-hoc, {{lae-detection; Fashion-MNIST → MNIST: LAE, post-hoc; AUROC by σ of the output}}. With KFAC, "
@@ -47,7 +48,7 @@ CAUSES: Mapping[tuple[str, str], str] = {
     ),
     (
         "vl-table2",
-        "A step of VL takes three of MAP, one of VI one",
+        "A step of VL takes three of MAP, and one of VI takes one",
     ): (
         "VI draws noise for the outputs of layers, which are more than the weights: {{vl-table2; LeNet: VI; steps "
         "of MAP}} steps of MAP. With drawn weights it takes {{vl-table2; LeNet: VI, drawn weights; steps of "
@@ -55,7 +56,7 @@ CAUSES: Mapping[tuple[str, str], str] = {
     ),
     (
         "l2m-uci",
-        "UCI: no extra computation, below 1 % of training",
+        "UCI: no extra computation: with the statistics of the likelihood below 1 % of training",
     ): (
         "The optimiser's state costs nothing to read ({{l2m-uci; energy; reading the state, % of training}} %); "
         "the pass for the statistics of the likelihood does ({{l2m-uci; energy; with the statistics and 16 "

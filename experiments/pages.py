@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.causes import CAUSES
-from experiments.documents import DOCUMENTS, family, outcomes
+from experiments.documents import DOCUMENTS, artefact, family, outcomes
 from experiments.experiment import REGISTRY
 from experiments.record import FAILS, HOLDS, UNDECIDED, UNTESTED, Claim, Record, records_in
 from experiments.rule import LEVEL
@@ -24,16 +24,17 @@ INDEX = """# Which claims hold
 
 Tables and figures of five documents, measured again. A page for each document has its claims in order; it links to a
 page for each table or figure, with all numbers, the evidence in words and the figure. All are made from the records in
-`{folder}/` by `python -m experiments --results experiments/{folder}`.
+`{folder}/` by `python -m experiments --results experiments/{folder}`; `--stale` lists those that other code made.
 
-"Holds": all of the 90 % interval of the difference over seeds is beyond the margin of the claim; "does not hold": all
-of it is before; otherwise "undecided" ([the rule](../docs/decisions/0039-verdicts.md)). Claims of cost and exact ones
-repeat without seeds. The last column has the number of verdicts that are expected to be wrong, at most.
+"Holds": the whole 90 % interval of the difference over seeds clears the margin of the claim; "does not hold": all of it
+falls short; otherwise "undecided" ([the rule](../docs/decisions/0039-verdicts.md)). Headlines of a document are judged
+together (Holm). Claims of cost and exact ones repeat without seeds. The last column says how many verdicts are expected
+to be wrong, at most.
 """
-KEYS = """**Headlines** are bold and share one chance of a wrong verdict ({chance:.0%}, Holm). Of the {number} claims \
-with two or more seeds, at most {wrong:.1f} verdicts are expected to be wrong. Margins were set after these runs. *n* \
-counts seeds, splits, images or tasks; *scale* is ours over the document's; *protocol* is as printed, corrected, or \
-ours for a claim of our own."""
+KEYS = """**Headlines** (bold): a chance of at most {chance:.0%} that any is wrong (Holm). Of the {number} claims with \
+two or more seeds, at most {wrong:.1f} verdicts are expected to be wrong. † stated before the run; other margins were \
+set after it. *n* counts seeds, splits, images or tasks; *scale* is ours over the document's; *protocol* is as \
+printed, corrected, or ours for a claim of our own."""
 
 
 def pages(folder: Path) -> dict[Path, str]:
@@ -45,7 +46,7 @@ def pages(folder: Path) -> dict[Path, str]:
     records = {path.stem: record for path, record in records_in(folder).items()}
     found = {folder.parent / "RESULTS.md": index(records, folder)}
     for document in DOCUMENTS:
-        if any(artefact.id in records for artefact in document.artefacts):
+        if any(each.id in records for each in document.artefacts):
             found[folder / f"{document.id}.md"] = page(document, records)
     return found | {folder / f"{name}.md": section(record, name, folder) for name, record in records.items()}
 
@@ -81,14 +82,14 @@ def _rows(document: Document, records: Mapping[str, Record]) -> Iterator[Row]:
     """Yield what is known about every claim, in order."""
     found = outcomes(document, records)
     headlines = family(document, found)
-    for artefact, statement in document.statements():
-        key = artefact.id, statement.text
+    for each, statement in document.statements():
+        key = each.id, statement.text
         if key in found:
             yield (
-                artefact,
+                each,
                 statement,
                 found[key],
-                verdict_of(records[artefact.id], statement, found[key], headlines.get(key)),
+                verdict_of(records[each.id], statement, found[key], headlines.get(key)),
             )
 
 
@@ -113,17 +114,19 @@ def _several(rows: Sequence[Row]) -> int:
 def page(document: Document, records: Mapping[str, Record]) -> str:
     """Return the page of one document."""
     rows, lines, last = list(_rows(document, records)), [], ""
-    for artefact, statement, outcome, verdict in rows:
-        first = artefact.id != last
-        where = f"[{artefact.name}]({artefact.id}.md)" if first else ""
-        scale = (artefact.scale or scale_of(records[artefact.id])) if first else ""
+    for each, statement, outcome, verdict in rows:
+        first = each.id != last
+        where = f"[{each.name}]({each.id}.md)" if first else ""
+        scale = (each.scale or scale_of(records[each.id])) if first else ""
         text = f"**{statement.text}**" if statement.headline else statement.text
         seeds = str(outcome.seeds) if outcome.seeds else "" if outcome.words not in ("exact", "cost") else outcome.words
         said = f"{verdict} (one seed)" if outcome.seeds == 1 else verdict
         said = f"**{said}**" if verdict in (HOLDS, FAILS) else said
-        lines.append(f"| {where} | {text} | {said} | {outcome.number} | {seeds} | {scale} | {statement.protocol} |")
-        last = artefact.id
-    failed = [(artefact.id, statement.text) for artefact, statement, _, verdict in rows if verdict == FAILS]
+        text += "†" if each.before and not statement.after else ""
+        numbers = f"{outcome.number} | {outcome.asked}"
+        lines.append(f"| {where} | {text} | {said} | {numbers} | {seeds} | {scale} | {statement.protocol} |")
+        last = each.id
+    failed = [(each.id, statement.text) for each, statement, _, verdict in rows if verdict == FAILS]
     keys = KEYS.format(chance=2 * LEVEL, number=_several(rows), wrong=_wrong(rows))
     heading = f"# {document.id}: {document.title} {document.authors}".strip()
     return "\n".join(
@@ -134,8 +137,8 @@ def page(document: Document, records: Mapping[str, Record]) -> str:
             "",
             keys,
             "",
-            "| | claim | verdict | number | n | scale | protocol |",
-            "|---|---|---|---|---|---|---|",
+            "| | claim | verdict | number | asked | n | scale | protocol |",
+            "|---|---|---|---|---|---|---|---|",
             *lines,
             "",
             *_causes(failed, records),
@@ -153,7 +156,8 @@ def _causes(failed: Sequence[tuple[str, str]], records: Mapping[str, Record]) ->
     for name, text in known:
         yield f"| [{name}]({name}.md) | {text} | {filled(CAUSES[name, text], records)} |"
     if others := len(failed) - len(known):
-        yield f"\nOf {others} {'other ' if known else ''}claims that do not hold the cause is unknown."
+        claims = f"claim{'s' if others > 1 else ''} that {'do' if others > 1 else 'does'} not hold"
+        yield f"\nThe cause of the {others} {'other ' if known else ''}{claims} is unknown."
     yield ""
 
 
@@ -218,7 +222,10 @@ def section(record: Record, name: str, folder: Path) -> str:
     if rows:
         lines += [f"| | {' | '.join(heading[1:])} |", "|---" * len(heading) + "|"]
         lines += [f"| {' | '.join(cells)} |" for cells in rows]
-    return "\n".join([*lines, "", *map(_claim, record.findings.claims), ""])
+    statements = known.statements if (known := artefact(name)) else ()
+    claims = record.findings.claims
+    texts = {place_of(each, claims): each.text for each in statements if each.kind == "seeds"}
+    return "\n".join([*lines, "", *(_claim(each, texts.get(i, each.text)) for i, each in enumerate(claims)), ""])
 
 
 def _tried(record: Record) -> str:
@@ -228,6 +235,6 @@ def _tried(record: Record) -> str:
     return f" Not run: {words}; a test takes three steps of it." if found else ""
 
 
-def _claim(claim: Claim) -> str:
-    tested = f" *{claim.tested.removeprefix(f'{claim.text}: ')}.*" if claim.tested else ""
-    return f"* {claim.text}: **{claim.verdict}**.{tested} {claim.evidence}"
+def _claim(claim: Claim, text: str) -> str:
+    tested = f" *{claim.tested.removeprefix(f'{text}: ')}.*" if claim.tested else ""
+    return f"* {text}: **{claim.verdict}**.{tested} {claim.evidence}"

@@ -1,14 +1,14 @@
 """The rule of verdicts: intervals of paired differences over seeds against a margin, and chances of a wrong verdict."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from math import hypot, inf, sqrt
+from dataclasses import dataclass, replace
+from math import exp, hypot, inf, log, sqrt
 from statistics import mean, stdev
 
 #: Chance of a wrong verdict of one claim in either direction; an interval of 1 - 2 LEVEL decides.
 LEVEL = 0.05
-#: Degrees of freedom from which on the t-distribution is a normal one.
-MANY = 1e9
+#: Least chance of a wrong verdict that differs from none, and halvings of its logarithm.
+LEAST, HALVINGS = 1e-12, 40
 
 
 @dataclass(frozen=True)
@@ -34,33 +34,55 @@ class Sample:
     @property
     def error(self) -> float:
         """Standard error of the mean, infinite for a single value."""
-        if len(self.values) < 2:
-            return inf
-        return hypot(stdev(self.values) * sqrt(1 / len(self.values) + self.overlap), self.shared)
+        return hypot(self.over_seeds, self.shared) if len(self.values) > 1 else inf
 
     @property
-    def freedom(self) -> float:
-        """Degrees of freedom: n - 1, and more if part of the error is that over test data (Satterthwaite)."""
-        seeds = stdev(self.values) ** 2 * (1 / len(self.values) + self.overlap)
-        return MANY if seeds == 0 else min(MANY, (len(self.values) - 1) * ((seeds + self.shared**2) / seeds) ** 2)
+    def over_seeds(self) -> float:
+        """The part of the standard error that the values tell."""
+        return stdev(self.values) * sqrt(1 / len(self.values) + self.overlap)
+
+    @property
+    def negative(self) -> "Sample":
+        """The differences the other way round."""
+        return replace(self, values=tuple(-value for value in self.values))
+
+    def reach(self, chance: float) -> float:
+        """Return how far above the true mean the mean is with a chance of at most ``chance``.
+
+        The estimated error over seeds counts by the t-distribution, the known one over test data by the normal one;
+        both are added as errors are. One distribution with degrees of freedom between (Satterthwaite) rejects a true
+        null too often, as those degrees are estimated from the few seeds themselves.
+        """
+        from scipy.special import ndtri, stdtrit
+
+        few = len(self.values) - 1
+        return hypot(float(stdtrit(few, 1 - chance)) * self.over_seeds, float(ndtri(1 - chance)) * self.shared)
 
     def interval(self, level: float = 1 - 2 * LEVEL) -> tuple[float, float]:
-        """Return the t-interval of the mean; the whole line for a single value."""
-        from scipy.special import stdtrit
-
+        """Return the interval of the mean; the whole line for a single value."""
         if len(self.values) < 2:
             return -inf, inf
-        reach = float(stdtrit(self.freedom, (1 + level) / 2)) * self.error
+        reach = self.reach((1 - level) / 2)
         return self.mean - reach, self.mean + reach
 
     def chance(self, bound: float) -> float:
         """Return the chance of a mean so far above a bound, if the true one is not above it; 1 for a single value."""
         from scipy.special import stdtr
 
-        error = self.error
         if len(self.values) < 2:
             return 1.0
-        return float(stdtr(self.freedom, (bound - self.mean) / error) if error else self.mean <= bound)
+        apart = self.mean - bound
+        if self.error == 0:
+            return float(apart <= 0)
+        if self.shared == 0:
+            return float(stdtr(len(self.values) - 1, -apart / self.over_seeds))
+        if apart <= 0:
+            return 1 - self.negative.chance(-bound) if apart else 0.5
+        low, high = log(LEAST), log(0.5)
+        for _ in range(HALVINGS):
+            middle = (low + high) / 2
+            low, high = (middle, high) if self.reach(exp(middle)) > apart else (low, middle)
+        return exp(high)
 
 
 def interval(values: Sequence[float], level: float = 1 - 2 * LEVEL) -> tuple[float, float]:
@@ -97,8 +119,7 @@ class Evidence:
     @classmethod
     def above(cls, sample: Sample, bound: float) -> "Evidence":
         """Judge that the true mean is above a bound."""
-        against = Sample(tuple(-value for value in sample.values), sample.shared, sample.overlap)
-        return cls(sample.chance(bound), against.chance(-bound))
+        return cls(sample.chance(bound), sample.negative.chance(-bound))
 
     @classmethod
     def within(cls, sample: Sample, bound: float) -> "Evidence":
@@ -117,6 +138,10 @@ class Evidence:
         if not found:
             raise ValueError("a claim without parts has no evidence: name the values that decide.")
         return cls(max(part.false for part in found), min(1.0, len(found) * min(part.true for part in found)))
+
+    def times(self, looks: int) -> "Evidence":
+        """Return the evidence of the last of several looks at growing data."""
+        return Evidence(min(1.0, looks * self.false), min(1.0, looks * self.true))
 
     def verdict(self, level: float = LEVEL) -> bool | None:
         """Return True if the claim holds, False if it does not, and None if it is undecided."""

@@ -1,4 +1,4 @@
-"""Records that other code, settings or data made than those of today, in the order in which they are run again."""
+"""Records that other code, settings or data made than those of today, or too few seeds, in the order to run them."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,13 +10,15 @@ from typing import Any
 
 import torch
 
-from experiments.documents import DOCUMENTS
+from experiments.documents import DOCUMENTS, artefact
 from experiments.experiment import REGISTRY, changed
 from experiments.record import Record, records_in
 from experiments.sources import minor
 
 #: Number of parts that a reason names.
 FEW = 5
+#: Seeds of a headline.
+HEADLINE = 5
 #: Beginning of the reason that the code is another.
 CODE = "code: "
 
@@ -29,18 +31,26 @@ class Stale:
         path: Path of the record.
         record: The record.
         headline: A headline claim is decided by it.
-        reasons: Differences between today and the day on which it was made.
+        reasons: Differences between today and the day on which it was made, which make it stale.
+        seeds: Number of seeds that it is measured with again.
     """
 
     path: Path
     record: Record
     headline: bool
     reasons: tuple[str, ...]
+    seeds: int
+
+    @property
+    def short(self) -> str:
+        """Seeds of seeds that are wanted, in words; empty if there are as many."""
+        had = len(self.record.setup.seeds)
+        return f"seeds: {had} of {self.seeds}" if self.seeds > had else ""
 
     @property
     def hours(self) -> float:
-        """Hours that it took on the machine that made it."""
-        return self.record.setup.seconds / 3600
+        """Hours that it took on the machine that made it, for the seeds that are wanted."""
+        return self.record.setup.seconds / 3600 * self.seeds / len(self.record.setup.seeds)
 
     @property
     def cells(self) -> Path:
@@ -48,7 +58,7 @@ class Stale:
         return self.path.with_suffix(".cells")
 
     def again(self, progress: bool = True, until: float = inf) -> Record:
-        """Measure it again: the same scale, changes and seeds.
+        """Measure it again: the same scale and changes, and at least the same seeds.
 
         Args:
             progress: Show progress bars.
@@ -58,23 +68,39 @@ class Stale:
             OutOfTime: There is no time for the next cell.
         """
         scale, changes = asked(self.record)
-        seeds = len(self.record.setup.seeds)
-        return REGISTRY[self.record.id].run(scale, seeds, changes, progress, self.cells, until)
+        return REGISTRY[self.record.id].run(scale, self.seeds, changes, progress, self.cells, until)
 
 
 def stale(folder: Path) -> list[Stale]:
-    """Return the stale records of a folder: those with headlines first, and cheap ones before dear ones.
+    """Return the records of a folder to measure again, in order.
+
+    Stale ones come first, of these those with headlines; then headlines that only lack seeds. Cheap ones are before
+    dear ones.
 
     Args:
         folder: Folder of records.
     """
-    headlines = {each.id for each, claim in (pair for d in DOCUMENTS for pair in d.statements()) if claim.headline}
-    found = (
-        Stale(path, record, path.stem in headlines, tuple(reasons(record)))
-        for path, record in records_in(folder).items()
-        if record.id in REGISTRY
-    )
-    return sorted((each for each in found if each.reasons), key=lambda each: (not each.headline, each.hours))
+    headlines = {each.id for document in DOCUMENTS for each, claim in document.statements() if claim.headline}
+    found = []
+    for path, record in records_in(folder).items():
+        if record.id in REGISTRY:
+            wanted = wanted_seeds(path.stem, record)
+            each = Stale(path, record, path.stem in headlines, tuple(reasons(record)), wanted)
+            if each.reasons or each.short:
+                found.append(each)
+    return sorted(found, key=lambda each: (not each.reasons, not each.headline, each.hours))
+
+
+def wanted_seeds(name: str, record: Record) -> int:
+    """Return the number of seeds of a record: those that it has, and five for headlines that fewer values decide.
+
+    Args:
+        name: Name of its file.
+        record: The record.
+    """
+    had, known = len(record.setup.seeds), artefact(name)
+    counts = [each.outcome(record).seeds for each in (known.statements if known else ()) if each.headline]
+    return max(had, HEADLINE) if any(0 < count < HEADLINE for count in counts) else had
 
 
 def reasons(record: Record) -> Iterator[str]:

@@ -80,6 +80,12 @@ class Test:
         return generic
 
     @property
+    def asked(self) -> str:
+        """Direction and bound in signs."""
+        sign = {ABOVE: "> ", BELOW: "< ", WITHIN: "within " if self.unit == RATIO else "± "}[self.direction]
+        return f"{sign}{self.limit:.4g}{SUFFIXES.get(self.unit, '')}"
+
+    @property
     def question(self) -> str:
         """Direction and bound in words."""
         about = {ABOVE: "above", BELOW: "below", WITHIN: "within a factor of" if self.unit == RATIO else "within"}
@@ -137,12 +143,14 @@ class Outcome:
         number: The number that decides, with its error.
         seeds: Number of seeds, splits, images or tasks of the part that decides; 0 if the claim is not one over seeds.
         words: The comparison in words, with its interval.
+        asked: Direction and bound of the part that decides.
     """
 
     evidence: Evidence | None
     number: str
     seeds: int
     words: str
+    asked: str = ""
 
 
 @dataclass(frozen=True)
@@ -157,6 +165,9 @@ class Statement:
         protocol: "as printed", "corrected", or "ours" for claims that the document does not make.
         headline: It is one of at most four of the document.
         cell: Row and column of the number that a claim without seeds is quoted with.
+        looks: Number of times that it is judged, above one if more seeds were run because it was undecided. Chances of
+            a wrong verdict are multiplied by it.
+        after: True if it was added after its record was seen, unlike the others of its artefact.
     """
 
     text: str
@@ -165,6 +176,8 @@ class Statement:
     protocol: str = CORRECTED
     headline: bool = False
     cell: tuple[str, str] = ("", "")
+    looks: int = 1
+    after: bool = False
 
     @property
     def kind(self) -> str:
@@ -175,7 +188,7 @@ class Statement:
         """Judge the numbers of a record."""
         if isinstance(self.tests, str):
             quoted = (str(n) for n in record.findings.numbers if (n.row, n.column) == self.cell)
-            return Outcome(None, next(quoted, ""), 0, self.tests)
+            return Outcome(None, next(quoted, "" if self.kind != "seeds" else self.tests), 0, self.tests)
         try:
             parts = [
                 (test, name, sample, test.evidence(sample))
@@ -196,7 +209,10 @@ class Statement:
         words = f"{name}: {number}{_interval(test, sample)}, asked: {test.question}"
         if len(parts) > 1:
             words += f"; of {len(parts)} parts the {'clearest against it' if refuted else 'least clear'}"
-        return Outcome(whole, number, seeds, words + ("; one seed" if seeds == 1 else ""))
+        if self.looks > 1:
+            words += f"; judged {self.looks} times, each at 1/{self.looks} of the level"
+        words += "; one seed" if seeds == 1 else ""
+        return Outcome(whole.times(self.looks), number, seeds, words, test.asked)
 
 
 def _interval(test: Test, sample: Sample) -> str:
@@ -225,7 +241,8 @@ def rejudged(record: Record, statements: Iterable[Statement], verdicts: Mapping[
             after = replace(before, tested=f"{statement.text}: a claim {KINDS[statement.kind]}")
         else:
             holds = outcome.evidence.verdict() if outcome.evidence else None
-            verdict = UNTESTED if outcome.words in (UNMEASURED, NOT_RUN) else named(verdicts.get(statement.text, holds))
+            untested = isinstance(statement.tests, str) or outcome.words == UNMEASURED
+            verdict = UNTESTED if untested else named(verdicts.get(statement.text, holds))
             after = replace(before, verdict=verdict, tested=f"{statement.text}: {outcome.words}")
         if index is None:
             claims.append(after)
@@ -363,12 +380,14 @@ class Artefact:
         name: Name in the document.
         statements: Claims of the document about it.
         scale: Our scale over the document's, if the settings do not say it.
+        before: True if its claims were stated, with their margins, before the runs of its record.
     """
 
     id: str
     name: str
     statements: tuple[Statement, ...]
     scale: str = ""
+    before: bool = False
 
 
 @dataclass(frozen=True)

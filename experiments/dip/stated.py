@@ -183,6 +183,7 @@ ARTEFACTS = (
                 OURS,
             ),
         ),
+        before=True,
     ),
     Artefact(
         "dip-large",

@@ -50,7 +50,7 @@ def test_a_run_leaves_record_figure_and_then_the_page(
 @pytest.mark.parametrize(
     ("text", "status", "words"),
     [
-        ("{", 0, "warning: {!r} holds no record"),
+        ("{", 2, "warning: {!r} holds no record"),
         (json.dumps({"schema": SCHEMA, "findings": {}, "setup": {}}), 2, "error: the record {!r} lacks"),
     ],
 )
@@ -68,6 +68,14 @@ def test_a_damaged_record_is_named(
     ("words", "parts"),
     [
         ([], ["say which", "lae-table1", "--list"]),
+        (["--draw"], ["say which figure", "ID --draw"]),
+        (["--hours", "3"], ["--records"]),
+        *(
+            ([name, option], ["would be measured", option])
+            for option in ("--list", "--judge", "--stale", "--records")
+            for name in ("lae-table1",)
+        ),
+        (["--confirm", "lae-tabel1"], ["no record in"]),
         (["lae-tabel1"], ["'lae-tabel1'", "did you mean 'lae-table1'", "'lae-figure7'"]),
         (["lae-table1", "--scale", "huge"], ["unknown scale 'huge'", "'small'", "'paper'"]),
         (["lae-table1", "--seeds", "0"], ["seeds is 0"]),
