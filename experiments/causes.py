@@ -23,7 +23,7 @@ CAUSES: Mapping[tuple[str, str], str] = {
     ),
     (
         "lae-table2",
-        "At equal temperature, 1/500, −log p of post-hoc is at least twice that of online training",
+        "At equal temperature −log p of post-hoc is at least twice that of online",
     ): (
         "In print post-hoc networks are drawn at temperature 1. At 1/500 both have "
         "{{lae-table2; post-hoc, T = 0.002; −log p (squared error of drawn networks, summed)}} "
@@ -31,11 +31,11 @@ CAUSES: Mapping[tuple[str, str], str] = {
     ),
     (
         "lae-figure9",
-        "Fashion-MNIST → MNIST: σ of the output of a Laplacian autoencoder (refitted) detects better than any score of "
-        "a VAE",
+        "Fashion-MNIST → MNIST: σ of a Laplacian autoencoder's output (refitted) detects better than a VAE by any "
+        "score",
     ): (
-        "A diagonal posterior is sensitive where an image has ink, and digits have less of it than clothes: "
-        "post-hoc, {{lae-detection; Fashion-MNIST → MNIST: LAE, post-hoc; AUROC by σ of the output}}. With KFAC, "
+        "A diagonal posterior is sensitive where an image has ink, and digits have less: post-hoc "
+        "{{lae-detection; Fashion-MNIST → MNIST: LAE, post-hoc; AUROC by σ of the output}}. With KFAC, "
         "over the sensitivity to isotropic noise, it is {{lae-detection; Fashion-MNIST → MNIST: LAE, post-hoc, "
         "KFAC; AUROC by σ over isotropic}}."
     ),

@@ -33,8 +33,8 @@ to be wrong, at most.
 """
 KEYS = """**Headlines** (bold): a chance of at most {chance:.0%} that any is wrong (Holm). Of the {number} claims with \
 two or more seeds, at most {wrong:.1f} verdicts are expected to be wrong. † stated before the run; other margins were \
-set after it. *n* counts seeds, splits, images or tasks; *scale* is ours over the document's; *protocol* is as \
-printed, corrected, or ours for a claim of our own."""
+set after it. *n* counts seeds, splits, images or tasks; *scale* is ours over the document's; *protocol*: as \
+printed, corrected, or our own claim."""
 
 
 def pages(folder: Path) -> dict[Path, str]:

@@ -41,7 +41,7 @@ def main(method: str, name: str) -> tuple[Statement, ...]:
     ours, start = f"{MAIN}: {method}", f"{MAIN}: "
     return (
         Statement(
-            f"{name}: density .1 nats above MC dropout's, .5 above that of σ² = 1",
+            f"{name}: density .1 nats above MC dropout's, .5 above σ² = 1",
             f"{start}the mean marginal density of a pixel by {method} is",
             (
                 Test(ABOVE, "nats", gap(ours, (f"{MAIN}: {DROPOUT}", f"{MAIN}: {TUNED}"), DENSITY), 0.1),

@@ -101,18 +101,19 @@ def _alone(record: Record) -> dict[str, Pair]:
 
 
 def both(
-    text: str, of: str, tests: Callable[[str], tuple[Test, ...]], protocol: str = CORRECTED
+    text: str, short: str, of: str, tests: Callable[[str], tuple[Test, ...]], protocol: str = CORRECTED
 ) -> Iterator[Statement]:
     """Yield a claim on the posterior that was refitted to all data, and the same on the running one, as published.
 
     Args:
         text: The claim in a short sentence.
+        short: What it is about, in a word or two.
         of: Beginning of the longer sentence in the record.
         tests: Comparisons from the row.
         protocol: Protocol of the first.
     """
     yield Statement(f"{text} (refitted)", of, tests(ONLINE), protocol)
-    yield Statement(f"Running: {text[0].lower()}{text[1:]}", "", tests(RUNNING), PRINTED, after=True)
+    yield Statement(f"… running: {short}", "", tests(RUNNING), PRINTED, after=True)
 
 
 def wrong_pixels(ours: str) -> tuple[Test, ...]:
@@ -126,7 +127,7 @@ def detection(pair: str) -> tuple[Statement, ...]:
     spread = tuple(f"{pair}: {name}" for name in (VARIATIONAL, DROPOUT, ENSEMBLE))
     return (
         Statement(
-            f"{pair}: σ of the output of a Laplacian autoencoder (refitted) detects better than any score of a VAE",
+            f"{pair}: σ of a Laplacian autoencoder's output (refitted) detects better than a VAE by any score",
             "",
             (Test(ABOVE, "AUROC", _beside_best(ours, f"{pair}: {VARIATIONAL}")),),
             headline=True,
@@ -345,7 +346,7 @@ DOCUMENT = Document(
                     OURS,
                 ),
                 Statement(
-                    "At equal temperature, 1/500, −log p of post-hoc is at least twice that of online training",
+                    "At equal temperature −log p of post-hoc is at least twice that of online",
                     "At equal temperature online",
                     (Test(ABOVE, RATIO, gap("post-hoc, T = 0.002", "online, recomputed, T = 0.002", NLL), 2.0),),
                     headline=True,
@@ -485,6 +486,7 @@ DOCUMENT = Document(
             (
                 *both(
                     "Filled-in digits: ECE and MCE below VAE and MC dropout, accuracy not lower",
+                    "calibration",
                     "Errors of calibration",
                     lambda ours: (
                         Test(BELOW, "ECE", gap(ours, (VARIATIONAL, DROPOUT), ("ECE", "MCE"))),
@@ -493,11 +495,13 @@ DOCUMENT = Document(
                 ),
                 *both(
                     "They show more classes than those of an autoencoder",
+                    "classes",
                     "Its imputations show",
                     lambda ours: (Test(ABOVE, RATIO, gap(ours, AE, "effective number of classes seen")),),
                 ),
                 *both(
                     "Hidden pixels are filled in best",
+                    "hidden pixels",
                     "The online Laplacian autoencoder fills",
                     lambda ours: (
                         Test(BELOW, RATIO, gap(ours, (*BASELINES, POST_HOC), "squared error per hidden pixel")),
@@ -534,6 +538,7 @@ DOCUMENT = Document(
             (
                 *both(
                     "With 1 to 20 labels a class it classifies better than AE, VAE and MC dropout",
+                    "labels",
                     "With 1 to 20 labels",
                     lambda ours: (Test(ABOVE, "accuracy", gap(ours, (AE, VARIATIONAL, DROPOUT), FEW)),),
                 ),
@@ -545,6 +550,7 @@ DOCUMENT = Document(
             (
                 *both(
                     "Codes tell attributes of faces best",
+                    "attributes",
                     "Codes of the online",
                     lambda ours: (Test(ABOVE, "accuracy", gap(ours, (AE, VARIATIONAL, DROPOUT), ACCURACY + OVERALL)),),
                 ),
@@ -553,12 +559,12 @@ DOCUMENT = Document(
         Artefact(
             "lae-figure13",
             "Figure 13",
-            (*both("σ tells best which pixels of a face are wrong", "σ of the online", wrong_pixels),),
+            (*both("σ tells best which pixels of a face are wrong", "faces", "σ of the online", wrong_pixels),),
         ),
         Artefact(
             "lae-figure13-digits",
             "Figure 13",
-            (*both("σ tells best which pixels of a digit are wrong", "σ of the online", wrong_pixels, OURS),),
+            (*both("σ tells best which pixels of a digit are wrong", "digits", "σ of the online", wrong_pixels, OURS),),
             before=True,
         ),
     ),

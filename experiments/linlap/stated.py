@@ -220,7 +220,7 @@ DOCUMENT = Document(
             "Section 3",
             (
                 Statement(
-                    "The evidence gives a higher test log likelihood than cross-validation, in six tasks",
+                    "The evidence gives a higher log likelihood than cross-validation, in six tasks",
                     "The KFAC marginal",
                     (Test(ABOVE, "nats", level(TASKS, f"gain in {LOG}"), shared=errors_over_images),),
                 ),
@@ -340,7 +340,7 @@ DOCUMENT = Document(
                     (Test(BELOW, "nats", gap("{}, full, linearised", "{}, MAP", "NLL in the gap", NETWORKS)),),
                 ),
                 Statement(
-                    "Sampled networks fail by 1 nat, whatever the structure",
+                    "Sampled networks fail by 1 nat in any structure",
                     "Sampling the network itself",
                     tuple(
                         Test(
@@ -365,7 +365,7 @@ DOCUMENT = Document(
                     (Test(ABOVE, "nats", uci((FULL, SAMPLED), ("yacht", "energy", "boston")), 3.0, SPLITS),),
                 ),
                 Statement(
-                    "UCI: as good as MAP, and MAP better than sampled networks, mean of nine sets",
+                    "UCI: as good as MAP, and MAP better than sampled networks, on nine sets",
                     "Linearised Laplace performs very well",
                     (
                         Test(ABOVE, "nats", pooled(uci((FULL, MODE)), f"{FULL} beside {MODE}"), -0.01, SPLITS),
@@ -386,7 +386,7 @@ DOCUMENT = Document(
                     ),
                 ),
                 Statement(
-                    "UCI: full covariance better than Kronecker and diagonal, mean of nine sets",
+                    "UCI: full covariance better than Kronecker and diagonal, on nine sets",
                     "The full covariance predicts",
                     tuple(
                         Test(ABOVE, "nats", pooled(uci((FULL, other)), f"{FULL} beside {other}"), None, SPLITS)
@@ -588,7 +588,7 @@ DOCUMENT = Document(
             (
                 *(
                     Statement(
-                        f"10 % of the weights, by {words}, keep .7 of the deviation",
+                        f"10 % of weights, by {words}, keep .7 of the deviation",
                         "A small subnetwork preserves the uncertainty of the whole network: 10 % of the weights, "
                         f"chosen by {said}",
                         (Test(ABOVE, "of it", level(f"toy: {name}, 10 %", SHARE), 0.7),),
@@ -615,7 +615,7 @@ DOCUMENT = Document(
                     ),
                 ),
                 Statement(
-                    "A diagonal over all weights has three times the deviation on the data",
+                    "A diagonal over all has three times the deviation on the data",
                     "A diagonal posterior over all",
                     (Test(ABOVE, RATIO, gap("toy: diagonal", "toy: full", "sd on the data"), 3.0),),
                 ),
@@ -758,7 +758,7 @@ DOCUMENT = Document(
                     cell=("conjugate gradients", "largest relative difference"),
                 ),
                 Statement(
-                    "… and so does stochastic dual descent",
+                    "… and so does dual descent",
                     "Variances by stochastic",
                     EXACT,
                     cell=("stochastic dual descent", "largest relative difference"),
