@@ -37,6 +37,19 @@ set after it. *n* counts seeds, splits, images or tasks; *scale* is ours over th
 printed, corrected, or our own claim."""
 
 
+CAUSED = """# Why claims do not hold
+
+Of these claims a cause was found, and tested by a measurement, `python -m experiments ID` with the ID of the last
+column. Of every other claim that does not hold the cause is unknown.
+
+| | claim that does not hold | cause | tested by |
+|---|---|---|---|
+{lines}
+
+[All documents](../RESULTS.md)
+"""
+
+
 def pages(folder: Path) -> dict[Path, str]:
     """Return every page by its path.
 
@@ -48,6 +61,7 @@ def pages(folder: Path) -> dict[Path, str]:
     for document in DOCUMENTS:
         if any(each.id in records for each in document.artefacts):
             found[folder / f"{document.id}.md"] = page(document, records)
+            found[folder / "causes.md"] = causes(records)
     return found | {folder / f"{name}.md": section(record, name, folder) for name, record in records.items()}
 
 
@@ -141,24 +155,34 @@ def page(document: Document, records: Mapping[str, Record]) -> str:
             "|---|---|---|---|---|---|---|---|",
             *lines,
             "",
-            *_causes(failed, records),
+            *_unexplained(failed),
             "[All documents](../RESULTS.md)",
             "",
         ]
     )
 
 
-def _causes(failed: Sequence[tuple[str, str]], records: Mapping[str, Record]) -> Iterator[str]:
-    """Yield why claims do not hold, by artefact and claim, as far as it was tested."""
-    known = [claim for claim in failed if claim in CAUSES]
-    if known:
-        yield "## Why not\n\n| | claim that does not hold | cause, and what tested it |\n|---|---|---|"
-    for name, text in known:
-        yield f"| [{name}]({name}.md) | {text} | {filled(CAUSES[name, text], records)} |"
-    if others := len(failed) - len(known):
-        claims = f"claim{'s' if others > 1 else ''} that {'do' if others > 1 else 'does'} not hold"
-        yield f"\nThe cause of the {others} {'other ' if known else ''}{claims} is unknown."
-    yield ""
+def _unexplained(failed: Sequence[tuple[str, str]]) -> Iterator[str]:
+    """Yield for how many of the claims that do not hold the cause is known."""
+    if failed:
+        known = sum(claim in CAUSES for claim in failed)
+        some = f"{known} {'has' if known == 1 else 'have'} a [tested cause](causes.md)"
+        yield f"Of {len(failed)} claims that do not hold {some}; of the others it is unknown."
+        yield ""
+
+
+def causes(records: Mapping[str, Record]) -> str:
+    """Return the page of the claims that do not hold and have a cause that was tested."""
+    lines = []
+    for document in DOCUMENTS:
+        for each, statement, _, verdict in _rows(document, records):
+            key = each.id, statement.text
+            if verdict == FAILS and key in CAUSES:
+                measured = dict.fromkeys(found[0] for found in CELL.findall(CAUSES[key]))
+                tested = ", ".join(f"[{name}]({name}.md)" for name in measured)
+                where = f"[{document.id}]({document.id}.md)"
+                lines.append(f"| {where} | {each.name}: {statement.text} | {filled(CAUSES[key], records)} | {tested} |")
+    return CAUSED.format(lines="\n".join(lines))
 
 
 def filled(text: str, records: Mapping[str, Record]) -> str:
