@@ -67,9 +67,9 @@ CAUSES: Mapping[tuple[str, str], str] = {
         "A diagonal posterior is sensitive where an image has ink, and digits have less of it than clothes: post-hoc "
         "{{lae-detection; Fashion-MNIST → MNIST: LAE, post-hoc; AUROC by σ of the output}}. With KFAC, "
         "over the sensitivity to isotropic noise, it is {{lae-detection; Fashion-MNIST → MNIST: LAE, post-hoc, "
-        "KFAC; AUROC by σ over isotropic}}. Trained online, σ over isotropic noise has {{lae-detection; Fashion-MNIST → "
-        "MNIST: LAE, online, refitted; AUROC by σ over isotropic}} in place of {{lae-detection; Fashion-MNIST → MNIST: "
-        "LAE, online, refitted; AUROC by σ of the output}}: a part."
+        "KFAC; AUROC by σ over isotropic}}. Trained online, σ over isotropic noise has {{lae-detection; "
+        "Fashion-MNIST → MNIST: LAE, online, refitted; AUROC by σ over isotropic}} in place of {{lae-detection; "
+        "Fashion-MNIST → MNIST: LAE, online, refitted; AUROC by σ of the output}}: a part."
     ),
     (
         "lae-figure10",
