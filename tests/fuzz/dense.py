@@ -314,7 +314,8 @@ def kronecker_blocks(truth: Truth) -> Mapping[str, tuple[Tensor, Tensor, Tensor]
             used = (torch.einsum("cnro,ncd->dnro", g, truth.output_curvature).abs().amax((0, 3)) > 0).double()
         inputs = torch.einsum("nri,nrj,nr->ij", a, a, used) / used.sum().clamp(min=1)
         outputs = torch.einsum("cnro,ncd,dnrp->op", g, truth.output_curvature, g)
-        found[weight] = (torch.kron(outputs, inputs), outputs, inputs)
+        whole = torch.kron(outputs.contiguous(), inputs.contiguous())  # einsum may return a transposed matrix
+        found[weight] = (whole, outputs, inputs)
     return found
 
 
