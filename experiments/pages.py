@@ -29,7 +29,7 @@ page for each table or figure, with all numbers, the evidence in words and the f
 "Holds": the whole 90 % interval of the difference over seeds clears the margin of the claim; "does not hold": all of it
 falls short; otherwise "undecided" ([the rule](../docs/decisions/0039-verdicts.md)). Headlines of a document are judged
 together (Holm). Claims of cost and exact ones repeat without seeds. The last column says how many verdicts are expected
-to be wrong, at most.
+to be wrong, at most. [Why claims do not hold]({folder}/causes.md), where it was tested.
 """
 KEYS = """**Headlines** (bold): a chance of at most {chance:.0%} that any is wrong (Holm). Of the {number} claims with \
 two or more seeds, at most {wrong:.1f} verdicts are expected to be wrong. † stated before the run; other margins were \
@@ -136,8 +136,9 @@ def page(document: Document, records: Mapping[str, Record]) -> str:
         seeds = str(outcome.seeds) if outcome.seeds else "" if outcome.words not in ("exact", "cost") else outcome.words
         said = f"{verdict} (one seed)" if outcome.seeds == 1 else verdict
         said = f"**{said}**" if verdict in (HOLDS, FAILS) else said
+        bar = r"\|"  # within a cell of a table
         text += "†" if each.before and not statement.after else ""
-        numbers = f"{outcome.number} | {outcome.asked}"
+        numbers = f"{outcome.number.replace('|', bar)} | {outcome.asked}"
         lines.append(f"| {where} | {text} | {said} | {numbers} | {seeds} | {scale} | {statement.protocol} |")
         last = each.id
     failed = [(each.id, statement.text) for each, statement, _, verdict in rows if verdict == FAILS]

@@ -187,7 +187,9 @@ class Statement:
     def outcome(self, record: Record) -> Outcome:
         """Judge the numbers of a record."""
         if isinstance(self.tests, str):
-            quoted = (str(n) for n in record.findings.numbers if (n.row, n.column) == self.cell)
+            quoted = (
+                f"{n} ({', '.join(self.cell)})" for n in record.findings.numbers if (n.row, n.column) == self.cell
+            )
             return Outcome(None, next(quoted, "" if self.kind != "seeds" else self.tests), 0, self.tests)
         try:
             parts = [

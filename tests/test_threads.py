@@ -277,7 +277,9 @@ ALONE = {
 @pytest.mark.parametrize(
     ("kind", "verb"),
     [
-        pytest.param(kind, verb, marks=[pytest.mark.slow] * (verb == "tune" or (verb == "compare" and kind != "kron")))
+        pytest.param(
+            kind, verb, marks=[pytest.mark.release] * (verb == "tune" or (verb == "compare" and kind != "kron"))
+        )
         for kind, verbs in TABLE.items()
         for verb in verbs
     ],

@@ -88,9 +88,9 @@ def trained(rank: int, size: int, method: str, uneven: bool) -> dict[str, Tensor
     return found
 
 
-@pytest.mark.parametrize("uneven", [pytest.param(False, marks=pytest.mark.slow), True])
+@pytest.mark.parametrize("uneven", [pytest.param(False, marks=pytest.mark.release), True])
 @pytest.mark.parametrize(
-    "method", [name if name == "map" else pytest.param(name, marks=pytest.mark.slow) for name in METHODS]
+    "method", [name if name == "map" else pytest.param(name, marks=pytest.mark.release) for name in METHODS]
 )
 def test_steps_of_two_processes_are_those_of_one(two: Processes, method: str, uneven: bool) -> None:
     expected = trained(0, 1, method, uneven)

@@ -1,5 +1,6 @@
 """Distance of the error bars by the evidence at θ̃ and at θ* while a network trains: Figure 5 of section 6."""
 
+import tempfile
 import warnings
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
@@ -74,17 +75,17 @@ def courses(settings: Settings, seed: int) -> dict[str, list[float]]:
     with seeded(seed):
         model = ARCHITECTURES[wanted.names[0]](x_test.shape[-1], wanted.pool)
     found: dict[str, list[float]] = {DISTANCE: [], RELATIVE: [], NLL: []}
-    before = 0
-    for epochs in settings.epochs:
-        how: dict[str, Any] = {"epochs": epochs - before, "schedule": "constant", "seed": seed + before}
-        train(osc.methods.MAP(model.train(), likelihood, PRECISION), data.train, **how, **_rate(wanted))
-        before = epochs
-        deviations = of_both(deepcopy(model).eval(), data.train, x_test, wanted)
-        apart = (deviations[NETWORK] - deviations[LINEAR]).square().mean().sqrt()
-        found[DISTANCE].append(float(apart))
-        found[RELATIVE].append(float(apart / deviations[LINEAR].square().mean().sqrt()))
-        with torch.no_grad():
-            found[NLL].append(-float(likelihood.log_prob(model.eval()(x_test), y_test).mean()))
+    method = osc.methods.MAP(model, likelihood, PRECISION)
+    with tempfile.TemporaryDirectory() as folder:
+        for epochs in settings.epochs:
+            how: dict[str, Any] = {"epochs": epochs, "schedule": "constant", "seed": seed, **_rate(wanted)}
+            train(method, data.train, **how, folder=folder, resume=epochs != settings.epochs[0])
+            deviations = of_both(deepcopy(model).eval(), data.train, x_test, wanted)
+            apart = (deviations[NETWORK] - deviations[LINEAR]).square().mean().sqrt()
+            found[DISTANCE].append(float(apart))
+            found[RELATIVE].append(float(apart / deviations[LINEAR].square().mean().sqrt()))
+            with torch.no_grad():
+                found[NLL].append(-float(likelihood.log_prob(model.eval()(x_test), y_test).mean()))
     return found
 
 

@@ -101,6 +101,7 @@ def bowl(x: Tensor) -> Tensor:
     return -(x - 0.3).square().sum(1)
 
 
+@pytest.mark.release
 def test_an_optimisation_finds_the_maximum_of_a_bowl() -> None:
     found = osc.tasks.bayesian_optimisation(bowl, [(-1.0, 1.0)] * 2, LaplaceModel.fitted, evaluations=12)
     assert len(found.values) == 12

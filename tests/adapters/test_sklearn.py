@@ -88,7 +88,10 @@ def test_standard_deviations_include_the_noise_and_have_the_units_of_the_targets
     assert fitted.predict([[50.0, 0, 0]], return_std=True)[1] > 2 * std.max()
 
 
-@pytest.mark.parametrize("prior", [1, np.float64(0.1), osc.priors.Isotropic(2.0)])
+@pytest.mark.parametrize(
+    "prior",
+    [1, *(pytest.param(each, marks=pytest.mark.release) for each in (np.float64(0.1), osc.priors.Isotropic(2.0)))],
+)
 def test_a_prior_of_the_user_stays_and_the_noise_is_chosen(prior: Any) -> None:
     fitted = regressor(prior=prior).fit(X, VALUES)
     expected = prior.precision if isinstance(prior, osc.priors.Isotropic) else prior
@@ -128,7 +131,7 @@ def test_a_network_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
         classifier(network=lambda features, outputs: "mlp").fit(X, LABELS)
 
 
-@pytest.mark.parametrize("estimator", [classifier, regressor])
+@pytest.mark.parametrize("estimator", [classifier, pytest.param(regressor, marks=pytest.mark.release)])
 def test_a_learning_rate_by_trials(estimator: Any) -> None:
     y = LABELS if estimator is classifier else VALUES
     chosen = estimator(lr="auto", epochs=80).fit(X, y)

@@ -110,6 +110,7 @@ def test_an_interrupted_training_resumes(run: Any, tmp_path: Path, monkeypatch: 
     assert all(torch.equal(whole[name], resumed[name]) for name in whole)
 
 
+@pytest.mark.release
 def test_the_noise_of_a_regression_is_its_error_on_held_out_data(regressor: Path, arrays: Path) -> None:
     tensors, card = read_model(regressor / "model.safetensors")
     assert card is not None
@@ -160,7 +161,7 @@ def test_fit_on_another_folder_brings_the_network_along(run: Any, classifier: Pa
     [
         ("regressor", ("--evidence", "linear", "--structure", "full"), {"structure": "full"}),
         ("regressor", ("--refine", "false", "--structure", "diag"), {"structure": "diag"}),
-        ("classifier", ("--subset", "0.02"), {"structure": "full"}),
+        pytest.param("classifier", ("--subset", "0.02"), {"structure": "full"}, marks=pytest.mark.release),
         ("classifier", ("--subset", "*.bias", "--structure", "diag"), {"structure": "diag"}),
     ],
 )

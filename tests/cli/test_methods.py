@@ -80,7 +80,7 @@ def first_of_their_posterior() -> set[str]:
 @pytest.mark.parametrize(
     "method",
     [
-        pytest.param(name, marks=[pytest.mark.slow] * (name == "hmc" or name not in first_of_their_posterior()))
+        pytest.param(name, marks=[pytest.mark.release] * (name == "hmc" or name not in first_of_their_posterior()))
         for name in NAMES
     ],
 )

@@ -167,6 +167,7 @@ def test_the_evidence_shrinks_to_the_mean() -> None:
     assert bool((found[1].prior.precision > found[0].prior.precision).all())
 
 
+@pytest.mark.release
 def test_training_shrinks_to_the_mean_and_to_earlier_data() -> None:
     model, x, y = data()
     likelihood = osc.likelihoods.Gaussian(0.3)
@@ -183,7 +184,12 @@ def test_training_shrinks_to_the_mean_and_to_earlier_data() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["map", "mean_field_vi", "ivon", "vogn", "variational_laplace", "swag", "online_laplace"]
+    "name",
+    [
+        *("map", "mean_field_vi", "swag"),
+        *(pytest.param(name, marks=pytest.mark.release) for name in ("ivon", "vogn", "variational_laplace")),
+        pytest.param("online_laplace", marks=pytest.mark.release),
+    ],
 )
 def test_methods_shrink_to_the_mean_of_an_earlier_posterior(name: str) -> None:
     torch.manual_seed(0)

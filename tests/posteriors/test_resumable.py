@@ -184,7 +184,9 @@ REFINEMENTS: dict[str, tuple[Any, list, str, dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("name", REFINEMENTS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.release] * (name == "several steps")) for name in REFINEMENTS]
+)
 def test_a_resumed_refinement_has_the_same_bits(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Interrupted after the first piece of work, then after the next three of those that are left, and so on."""
     likelihood, data, structure, options = REFINEMENTS[name]

@@ -176,6 +176,7 @@ def test_networks_of_any_kind(name: str, subset: str) -> None:
         assert_close(variance, osc.functional_variance(q, some, diagonal=True).detach(), 1e-5)
 
 
+@pytest.mark.release
 def test_classes_of_pixels() -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(1, 3, 3, padding=1), nn.ReLU(), nn.Conv2d(3, 2, 3, stride=2, dilation=2, padding=1))
