@@ -38,13 +38,14 @@ def checked(thing: Any) -> Any:
             thing.__init__ = checked(thing.__init__)
         return thing
     within = refusing(thing)
-    if not any("jaxtyping." in repr(each) or "[Tensor," in repr(each) for each in thing.__annotations__.values()):
-        return within  # a memory of sizes would cost more than the check
+    shaped = any("jaxtyping." in repr(each) or "[Tensor," in repr(each) for each in thing.__annotations__.values())
 
     @functools.wraps(thing)
     def call(*args: Any, **kwargs: Any) -> Any:
         if jaxtyping.config.jaxtyping_disable or get_proxy_mode() is not None:  # or sizes are symbols of a graph
             return thing(*args, **kwargs)
+        if not shaped:
+            return within(*args, **kwargs)  # a memory of sizes would cost more than the check
         with jaxtyping.jaxtyped("context"):  # a letter stands for one size in all arguments and the result
             return within(*args, **kwargs)
 

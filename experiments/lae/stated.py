@@ -107,7 +107,7 @@ def both(
 
     Args:
         text: The claim in a short sentence.
-        short: Its subject, in a word or two.
+        short: A word or two for its subject.
         of: Beginning of the longer sentence in the record.
         tests: Comparisons from the row.
         protocol: Protocol of the first.
