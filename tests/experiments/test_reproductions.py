@@ -151,7 +151,7 @@ TINY: Mapping[str, Mapping[str, Any]] = {
     "lae-figure11-digits": {**DIGITS, "generated": 12, "rounds": 1, "classifier_epochs": 1, "shown": 3},
     "lae-figure13-digits": {**DIGITS, "samples": 2, "scored": 10, "shown": 2},
     "lae-figure9": {**DIGITS, "pairs": TURNED, "samples": 2, "usual": 20},
-    "lae-detection": {**DIGITS, "insides": ["digits"], "samples": 2, "usual": 20},
+    "lae-detection": {**DIGITS, "insides": ["digits"], "samples": 2},
     "lae-figure10": {**DIGITS, "pairs": TURNED, "samples": 2, "scored": 10},
     "lae-table3": {**DIGITS, "classifier_epochs": 1, "draws": 2, "images": 2},
     "lae-figure12": {**DIGITS, "test_size": 200, "labels": [1, 3], "repeats": 2, "samples": 2},
