@@ -11,11 +11,12 @@ To add an experiment, write ``experiments/<folder>/<name>.py`` after the model o
 * ``@experiment(id, title, document, paper=Settings(...))`` above the function ``measure(settings, seeds, runner)``;
   the defaults of the settings are the small scale. It trains and scores for each seed, with the :class:`Runner` (a
   progress bar, a cache, results by row) and a :class:`Table` (values by row and column), and returns
-  :class:`Findings`: the numbers of the table, a verdict on each claim of the document, and the data of the figure;
+  :class:`Findings`: the numbers of the table, claims that need words beside these, and the data of the figure;
 * ``@measure.figure`` above the function ``draw(record)``, which draws the figure from the record alone.
 
 Before the run, state its claims in the folder's ``stated.py``: direction, unit and margin, which the rule of verdicts
-(``rule.py``) compares with the record.
+(``rule.py``) compares with the record. An experiment itself judges only what is exact or of cost
+(:meth:`Claim.judged`); :meth:`Claim.over_seeds` adds words to what the rule decides.
 
 Then add the module to the import line of the folder's ``__init__.py``, and its tiny settings to ``TINY`` in
 ``tests/experiments/test_reproductions.py``.
@@ -31,17 +32,14 @@ from experiments.record import (
     Number,
     Record,
     all_pass,
-    clearly,
     differences,
     estimate,
     listed,
     printed,
     read_record,
     rounded,
-    together,
     word,
 )
-from experiments.rule import beyond, interval
 from experiments.runner import Resumable, Runner, Table, ignoring, timed, train
 from osculate.randomness import seeded
 

@@ -272,7 +272,7 @@ def _print(record: Record) -> None:
     out = console()
     out.print(table)
     for claim in record.findings.claims:
-        out.print(f"{escape(claim.text)}: [bold]{claim.verdict}[/bold]. {escape(claim.evidence)}", highlight=False)
+        out.print(escape(str(claim)), highlight=False)
 
 
 COMMAND = Command(run, (RunOptions, RecordOptions), __doc__ or "", SUBJECT)

@@ -11,7 +11,6 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.distributions import Categorical, Distribution
 
-from experiments.record import Claim, together
 from experiments.runner import ignoring
 from osculate import metrics
 from osculate.data.dataset import Part
@@ -52,22 +51,6 @@ class Difference:
     def over(cls, each: Sequence["Difference"]) -> "Difference":
         """Return the mean of several differences, each with independent data."""
         return cls(sum(d.value for d in each) / len(each), sqrt(sum(d.error**2 for d in each)) / len(each))
-
-    def below(self, bound: float = 0.0) -> bool | None:
-        """Return True if it is below a bound; None if two standard errors do not decide."""
-        return None if abs(self.value - bound) <= 2 * self.error else self.value < bound
-
-    def above(self, bound: float = 0.0) -> bool | None:
-        """Return True if it is above a bound; None if two standard errors do not decide."""
-        below = self.below(bound)
-        return None if below is None else not below
-
-
-def decided(text: str, verdicts: Sequence[bool | None], evidence: str) -> Claim:
-    """Judge a claim about several cases: it fails if one of them fails, and is open if one of them is open."""
-    holds = together(verdicts)
-    undecided = " Two standard errors do not decide." if holds is None else ""
-    return Claim.judged(text, holds, evidence + undecided)
 
 
 def scores(probs: Float[Tensor, "N C"], targets: Tensor) -> dict[str, float]:

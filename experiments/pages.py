@@ -9,7 +9,7 @@ from typing import Any
 from experiments.causes import CAUSES
 from experiments.documents import DOCUMENTS, artefact, family, outcomes
 from experiments.experiment import REGISTRY
-from experiments.record import FAILS, HOLDS, UNDECIDED, UNTESTED, Claim, Record, records_in
+from experiments.record import FAILS, FOLLOWS, HOLDS, UNDECIDED, UNTESTED, Claim, Record, records_in
 from experiments.rule import LEVEL
 from experiments.statements import Artefact, Document, Outcome, Statement, named, place_of
 from experiments.trials import scales
@@ -248,8 +248,8 @@ def section(record: Record, name: str, folder: Path) -> str:
         lines += [f"| | {' | '.join(heading[1:])} |", "|---" * len(heading) + "|"]
         lines += [f"| {' | '.join(cells)} |" for cells in rows]
     statements = known.statements if (known := artefact(name)) else ()
-    claims = record.findings.claims
-    texts = {place_of(each, claims): each.text for each in statements if each.kind == "seeds"}
+    claims = tuple(record.findings.claims)
+    texts = {place_of(each, claims): each.text for each in statements}
     return "\n".join([*lines, "", *(_claim(each, texts.get(i, each.text)) for i, each in enumerate(claims)), ""])
 
 
@@ -262,4 +262,5 @@ def _tried(record: Record) -> str:
 
 def _claim(claim: Claim, text: str) -> str:
     tested = f" *{claim.tested.removeprefix(f'{text}: ')}.*" if claim.tested else ""
-    return f"* {text}: **{claim.verdict}**.{tested} {claim.evidence}"
+    evidence = "" if claim.evidence == FOLLOWS else f" {claim.evidence}"
+    return f"* {text}: **{claim.verdict}**.{tested}{evidence}"

@@ -34,6 +34,8 @@ TITLES |= {"cifar10": "CIFAR-10", "cifar10_jpeg": "CIFAR-10", "cifar100": "CIFAR
 HOLDS, FAILS, UNDECIDED = "holds", "does not hold", "undecided"
 #: Verdict of a claim that the measurement has no numbers for.
 UNTESTED = "not tested at this scale"
+#: Evidence of a claim that only its numbers decide.
+FOLLOWS = "It follows from the table."
 
 
 @dataclass(frozen=True)
@@ -102,7 +104,7 @@ class Claim:
     """A claim of the document, with a verdict by our numbers.
 
     Args:
-        text: The claim, in the document's words if they are short.
+        text: Subject in a few words, by which the statement in ``stated.py`` names it.
         verdict: "holds", "does not hold", "undecided" or "not tested at this scale".
         evidence: Numbers in words, and the reason if the claim fails.
         tested: The claim as it is stated for the rule of verdicts, and the comparison that decides.
@@ -122,10 +124,13 @@ class Claim:
             raise ValueError(f"the claim {self.text!r} needs evidence for its verdict.")
 
     @classmethod
-    def judged(cls, text: str, holds: bool | None, evidence: str) -> "Claim":
-        """Return a claim with the verdict of means, which stays for claims that are exact or of cost.
+    def over_seeds(cls, text: str, evidence: str) -> "Claim":
+        """Return a claim that the rule of verdicts decides by the numbers of the record."""
+        return cls(text, UNDECIDED, evidence)
 
-        The rule of verdicts replaces it for claims over seeds.
+    @classmethod
+    def judged(cls, text: str, holds: bool | None, evidence: str) -> "Claim":
+        """Return a claim that is exact or of cost, with its verdict.
 
         Args:
             text: The claim.
@@ -133,6 +138,11 @@ class Claim:
             evidence: Numbers that decide.
         """
         return cls(text, UNTESTED if holds is None else HOLDS if holds else FAILS, evidence)
+
+    def __str__(self) -> str:
+        """Verdict, the claim as it is stated with the comparison that decides, and the evidence in words."""
+        words = "" if self.evidence == FOLLOWS else f" {self.evidence}"
+        return f"{self.verdict.capitalize()}: {self.tested or self.text}.{words}"
 
 
 def printed(columns: Sequence[str], rows: Mapping[str, Sequence[str]]) -> dict[tuple[str, str], str]:
@@ -142,27 +152,6 @@ def printed(columns: Sequence[str], rows: Mapping[str, Sequence[str]]) -> dict[t
     {('MAP', 'NLL'): '0.43', ('MAP', 'ECE'): '.058'}
     """
     return {(row, column): text for row, texts in rows.items() for column, text in zip(columns, texts, strict=True)}
-
-
-def clearly(differences: Sequence[float]) -> bool | None:
-    """Return True if the mean is above zero by more than two standard errors; None for fewer than two values.
-
-    >>> clearly([1.0, 1.2]), clearly([1.0, -1.2]), clearly([5.0])
-    (True, False, None)
-    """
-    if len(differences) < 2:
-        return None
-    return mean(differences) > 2 * stdev(differences) / len(differences) ** 0.5
-
-
-def together(verdicts: Iterable[bool | None]) -> bool | None:
-    """Return True if all hold; None if there are none, or one is untested and no other fails.
-
-    >>> together([True, None]), together([False, None]), together([])
-    (None, False, None)
-    """
-    found = list(verdicts)
-    return False if False in found else None if None in found or not found else True
 
 
 def all_pass(values: Iterable[float | None], test: Callable[[float], bool]) -> bool | None:

@@ -59,7 +59,12 @@ class Sample:
         return hypot(float(stdtrit(few, 1 - chance)) * self.over_seeds, float(ndtri(1 - chance)) * self.shared)
 
     def interval(self, level: float = 1 - 2 * LEVEL) -> tuple[float, float]:
-        """Return the interval of the mean; the whole line for a single value."""
+        """Return the interval of the mean; the whole line for a single value.
+
+        >>> low, high = Sample((1.0, 2.0, 3.0, 4.0, 5.0)).interval()  # 2.13 standard errors around 3
+        >>> round(low, 3), round(high, 3)
+        (1.493, 4.507)
+        """
         if len(self.values) < 2:
             return -inf, inf
         reach = self.reach((1 - level) / 2)
@@ -83,25 +88,6 @@ class Sample:
             middle = (low + high) / 2
             low, high = (middle, high) if self.reach(exp(middle)) > apart else (low, middle)
         return exp(high)
-
-
-def interval(values: Sequence[float], level: float = 1 - 2 * LEVEL) -> tuple[float, float]:
-    """Return the t-interval of a mean over seeds; the whole line for fewer than two.
-
-    >>> low, high = interval([1.0, 2.0, 3.0, 4.0, 5.0])  # 2.13 standard errors around 3
-    >>> round(low, 3), round(high, 3)
-    (1.493, 4.507)
-    """
-    return Sample(tuple(values)).interval(level)
-
-
-def beyond(differences: Sequence[float], margin: float) -> bool | None:
-    """Return True if all of the 90 % t-interval of a paired difference is above a margin, False if all is below.
-
-    >>> beyond([0.1, 0.12, 0.11], 0.02), beyond([0.1, 0.12, 0.11], 0.2), beyond([0.1, -0.1, 0.2], 0.02)
-    (True, False, None)
-    """
-    return Evidence.above(Sample(tuple(differences)), margin).verdict()
 
 
 @dataclass(frozen=True)

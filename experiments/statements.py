@@ -7,7 +7,7 @@ from math import exp, log
 from typing import Any
 
 from experiments.paired import beside, columns_of, errors_in
-from experiments.record import FAILS, HOLDS, UNDECIDED, UNTESTED, Claim, Record
+from experiments.record import FAILS, FOLLOWS, HOLDS, UNDECIDED, UNTESTED, Claim, Record
 from experiments.rule import Evidence, Sample
 from osculate.registry import choose
 
@@ -159,7 +159,7 @@ class Statement:
 
     Args:
         text: The claim in a short sentence.
-        of: Beginning of the longer sentence in the record; empty for a claim that only its numbers decide.
+        of: Text of the claim by the experiment, which adds words; empty for one that only its numbers decide.
         tests: Comparisons, which must all hold; or "exact" or "cost" for a claim that the experiment decides by
             repeats; or a reason why the record cannot decide.
         protocol: "as printed", "corrected", or "ours" for claims that the document does not make.
@@ -225,46 +225,39 @@ def _interval(test: Test, sample: Sample) -> str:
 
 
 def rejudged(record: Record, statements: Iterable[Statement], verdicts: Mapping[str, bool | None]) -> Record:
-    """Return the record with the verdicts of the rule; its numbers and the evidence in words stay.
+    """Return the record with its claims in the order of their statements, and the verdicts of the rule.
 
     Args:
-        record: The record.
-        statements: Statements about it. Claims without one, and claims that are decided by repeats, stay.
+        record: The record. Its numbers and the evidence in words stay.
+        statements: Statements about it. Claims without one stay behind the others, as they are.
         verdicts: Verdicts of statements that are not their own alone, such as those of a family, by text.
     """
-    claims = list(record.findings.claims)
+    left, found = list(record.findings.claims), list[Claim]()
     for statement in statements:
-        index = place_of(statement, claims)
-        if index is None and statement.of:
-            continue  # at these settings the experiment does not make it
-        outcome = statement.outcome(record)
-        before = Claim(statement.text, UNDECIDED, "It follows from the table.") if index is None else claims[index]
-        if statement.kind != "seeds":
-            after = replace(before, tested=f"{statement.text}: a claim {KINDS[statement.kind]}")
-        else:
-            holds = outcome.evidence.verdict() if outcome.evidence else None
-            untested = isinstance(statement.tests, str) or outcome.words == UNMEASURED
-            verdict = UNTESTED if untested else named(verdicts.get(statement.text, holds))
-            after = replace(before, verdict=verdict, tested=f"{statement.text}: {outcome.words}")
-        if index is None:
-            claims.append(after)
-        else:
-            claims[index] = after
-    return replace(record, findings=replace(record.findings, claims=tuple(claims)))
+        index = place_of(statement, left)
+        if index is not None:
+            found.append(_rejudged(record, statement, left.pop(index), verdicts))
+        elif not statement.of:
+            found.append(_rejudged(record, statement, Claim.over_seeds(statement.text, FOLLOWS), verdicts))
+        # else the experiment does not make it at these settings
+    return replace(record, findings=replace(record.findings, claims=(*found, *left)))
+
+
+def _rejudged(record: Record, statement: Statement, claim: Claim, verdicts: Mapping[str, bool | None]) -> Claim:
+    if statement.kind != "seeds":
+        return replace(claim, tested=f"{statement.text}: a claim {KINDS[statement.kind]}")
+    outcome = statement.outcome(record)
+    holds = outcome.evidence.verdict() if outcome.evidence else None
+    untested = isinstance(statement.tests, str) or outcome.words == UNMEASURED
+    verdict = UNTESTED if untested else named(verdicts.get(statement.text, holds))
+    return replace(claim, verdict=verdict, tested=f"{statement.text}: {outcome.words}")
 
 
 def place_of(statement: Statement, claims: Sequence[Claim]) -> int | None:
-    """Return the index of a statement's claim; None if there is none.
-
-    Raises:
-        ValueError: Several claims begin alike.
-    """
+    """Return the index of a statement's claim; None if there is none."""
+    texts = [claim.text for claim in claims]
     wanted = statement.of or statement.text
-    found = [index for index, claim in enumerate(claims) if claim.text.startswith(wanted)]
-    exact = [index for index in found if claims[index].text == wanted]
-    if len(found) > 1 and len(exact) != 1:
-        raise ValueError(f"{len(found)} claims begin with {wanted!r}: state more of the sentence.")
-    return next(iter(exact or found), None)
+    return texts.index(wanted) if wanted in texts else None
 
 
 def named(holds: bool | None) -> str:

@@ -141,8 +141,7 @@ for column in ("NLL, nats", "ECE"):
     values = {n.row: n for n in record.findings.numbers if n.column == column}
     print(column, *(f"  {name:48}{number}" for name, number in values.items()), sep="\n")
 for claim in record.findings.claims:
-    print(textwrap.fill(f"{claim.verdict.upper()}: {claim.text}.", 84))
-    print(textwrap.indent(textwrap.fill(claim.evidence, 80), "    "), end="\n\n")
+    print(textwrap.fill(str(claim), 84), end="\n\n")
 
 # %% [markdown]
 # ## Findings and limitations

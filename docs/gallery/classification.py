@@ -79,8 +79,7 @@ for number in record.findings.numbers:
         print(f"{number.row:60} {number}")
 print()
 for claim in record.findings.claims:
-    print(textwrap.fill(f"{claim.verdict.upper()}: {claim.text}.", 84))
-    print(textwrap.indent(textwrap.fill(claim.evidence, 80), "    "), end="\n\n")
+    print(textwrap.fill(str(claim), 84), end="\n\n")
 
 # %% [markdown]
 # ## Findings and limitations

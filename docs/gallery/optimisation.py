@@ -84,8 +84,7 @@ for row in record.findings.table():
     print("".join(f"{cell:>32}" for cell in row))
 print()
 for claim in record.findings.claims:
-    print(textwrap.fill(f"{claim.verdict.upper()}: {claim.text}.", 84))
-    print(textwrap.indent(textwrap.fill(claim.evidence, 80), "    "), end="\n\n")
+    print(textwrap.fill(str(claim), 84), end="\n\n")
 
 # %% [markdown]
 # ## Findings and limitations

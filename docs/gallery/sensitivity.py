@@ -113,8 +113,7 @@ style.title(figure, "What makes ten patients hard to predict")
 results = Path(osc.__file__).parent.parent / "experiments" / "results"
 record = read_record(results / "functions-sensitivity.json")
 for claim in record.findings.claims:
-    print(textwrap.fill(f"{claim.verdict.upper()}: {claim.text}.", 84))
-    print(textwrap.indent(textwrap.fill(claim.evidence, 80), "    "), end="\n\n")
+    print(textwrap.fill(str(claim), 84), end="\n\n")
 
 # %% [markdown]
 # ## Findings and limitations

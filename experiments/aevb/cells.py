@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 
 import osculate as osc
-from experiments import TITLES, Record, Resumable, Runner, Table, clearly, differences, seeded, train
+from experiments import TITLES, Record, Resumable, Runner, Table, seeded, train
 from osculate.autoencoders import ELBO, VAE, BoundSettings
 from osculate.data import Dataset
 from osculate.likelihoods import Bernoulli, HeteroscedasticGaussian, Likelihood
@@ -220,10 +220,6 @@ class Trained:
     def last(self, key: Any, part: str = "validation") -> float:
         """Return the final bound, the mean over seeds."""
         return mean(run[part][-1] for run in self.runs[key])
-
-    def above(self, first: Any, second: Any) -> bool | None:
-        """Return True if the final validation bound of one line is clearly above that of another, seed by seed."""
-        return clearly(differences(*([run["validation"][-1] for run in self.runs[key]] for key in (first, second))))
 
     def table(self) -> Table:
         """Return the final bounds and the highest validation bound of each line."""

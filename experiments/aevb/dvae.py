@@ -1,22 +1,20 @@
 """Section 7.3 of the report on AEVB: denoising variational autoencoders, with constant and with fading noise."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from statistics import mean
 from typing import Any
 
 import torch
 
-from experiments import Claim, Findings, Runner, Table, clearly, differences, experiment, listed, seeded, together
+from experiments import Findings, Runner, Table, experiment, seeded
 from experiments.aevb import cells
 from experiments.aevb.cells import DIGITS, DOCUMENT, HELD_OUT, Fit, Line
 from osculate.autoencoders import VAE, BoundSettings, Corruption, bound
 from osculate.posteriors import Point
 
-#: Schedules of the noise.
-NONE, CONSTANT = "none", "constant"
-FADING = ("linear", "cosine", "step")
+#: The training without noise.
+NONE = "none"
 #: Columns, for clean test images.
 WEIGHTED, ERROR, DENOISED = "test log p(x), IWAE, nats", "squared error", "squared error from noisy images"
 
@@ -33,7 +31,7 @@ class Settings(cells.Settings):
 
     fit: Fit = Fit(images=1_000_000)
     noises: tuple[tuple[str, float], ...] = (("mask", 0.25),)
-    schedules: tuple[str, ...] = (CONSTANT, *FADING)
+    schedules: tuple[str, ...] = ("constant", "linear", "cosine", "step")
     weighted: tuple[int, int] = (500, 500)
 
 
@@ -76,41 +74,7 @@ def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Finding
         return {HELD_OUT: run["validation"][-1]} | {column: run[column] for column in (WEIGHTED, ERROR, DENOISED)}
 
     table = Table.of(found.runs, lambda name: f"{task.title}: {name}", columns)
-    return Findings(table.numbers(), claims(found.runs, settings), {"curves": found.panels})
-
-
-def claims(found: Mapping[str, Sequence[Mapping[str, Any]]], settings: Settings) -> Iterator[Claim]:
-    """Yield the verdicts on the document's expectations of fading noise."""
-    noise, level = settings.noises[0]
-    names = {NONE: NONE} | {how: f"{noise} {level:g}, {how}" for how in (CONSTANT, *FADING)}
-    rows = {how: found[name] for how, name in names.items() if name in found}
-    fading = [how for how in FADING if how in rows]
-    bounds = {how: [run["validation"][-1] for run in runs] for how, runs in rows.items()}
-    errors = {how: [run[ERROR] for run in runs] for how, runs in rows.items()}
-
-    def all_pass(gains: Iterable[Sequence[float]]) -> bool | None:
-        return together(map(clearly, gains)) if tested else None
-
-    tested = fading and CONSTANT in rows and settings.task.data == "mnist"
-    seen = f"of clean images, after {settings.fit.images:.3g} images"
-    bounds_in_words, errors_in_words = (
-        listed({how: mean(values) for how, values in each.items()}, ".1f") for each in (bounds, errors)
-    )
-    yield Claim.judged(
-        "Noise that fades leads to a better bound than noise that stays, by every schedule",
-        all_pass(differences(bounds[how], bounds[CONSTANT]) for how in fading),
-        f"validation bound {seen}: {bounds_in_words} nats.",
-    )
-    yield Claim.judged(
-        "It leads to a better bound than no noise, by every schedule",
-        all_pass(differences(bounds[how], bounds[NONE]) for how in fading),
-        f"validation bound {seen}: {bounds_in_words} nats.",
-    )
-    yield Claim.judged(
-        "It improves reconstruction, by every schedule",
-        all_pass(differences(errors[NONE], errors[how]) for how in fading),
-        f"squared error {seen}: {errors_in_words}.",
-    )
+    return Findings(table.numbers(), (), {"curves": found.panels})
 
 
 #: The bound on clean images during training.

@@ -74,7 +74,7 @@ def lower_error(terms: str, plain: str, variational: str, data: str, protocol: s
     ours, rival = (f"{data}, {{}} codes, {name}" for name in (variational, plain))
     return Statement(
         f"{terms}, on {data}: the VAE has the lower error at every size of the code",
-        f"{terms}{'' if protocol == PRINTED else ' (ours)'}, on {data}",
+        "",
         (Test(BELOW, RATIO, gap(ours, rival, ERROR, CODES)),),
         protocol,
         headline,
@@ -87,14 +87,14 @@ def estimators(whole: bool) -> tuple[Statement, ...]:
     found = [
         Statement(
             f"{where}Networks trained with estimator B have a better bound than with A, at every size",
-            "In each case the bound",
+            "",
             (Test(ABOVE, NATS, gap(f"MNIST, {{}} codes, {B}", f"MNIST, {{}} codes, {A}", VALIDATION, SIZES)),),
             CORRECTED,
             not whole,
         ),
         Statement(
             f"{where}The bound rises with the size of the code up to 10",
-            "The bound rises",
+            "",
             tuple(
                 Test(ABOVE, NATS, gap(f"MNIST, {high} codes, {B}", f"MNIST, {low} codes, {B}", VALIDATION))
                 for low, high in pairwise(SIZES[:3])
@@ -102,13 +102,13 @@ def estimators(whole: bool) -> tuple[Statement, ...]:
         ),
         Statement(
             f"{where}The bound is within 3 nats of the document's, or better",
-            "The bound is within",
+            "Distance from the document's bound",
             (Test(ABOVE, NATS, near_print, -3.0),),
         ),
         *(
             Statement(
                 f"{where}Of one network, A has the larger variance of its {word}",
-                f"Of one network, estimator A has the larger variance of its {word}",
+                f"Variance of the {word} of estimator A",
                 (Test(ABOVE, RATIO, gap(f"MNIST, {{}} codes, {A}", f"MNIST, {{}} codes, {B}", column, SIZES)),),
                 protocol,
             )
@@ -122,7 +122,7 @@ def estimators(whole: bool) -> tuple[Statement, ...]:
         found.append(
             Statement(
                 "Frey Face: 10 numbers explain held-out frames better than 2 and 20",
-                "Frey Face: held-out frames",
+                "",
                 (
                     Test(
                         ABOVE,
@@ -139,7 +139,7 @@ def binary(name: str) -> Statement:
     """Return the claim on one prior of nearly binary codes."""
     return Statement(
         f"{name}: at one bit a number they keep more than normal codes that are cut",
-        f"{name}: at one bit",
+        "",
         (Test(BELOW, RATIO, gap(name, "normal", "squared error, 1 bit a number")),),
         OURS,
     )
@@ -157,7 +157,7 @@ DOCUMENT = Document(
             (
                 Statement(
                     "One half of the plane of faces shows the left profile, the other the right: R² above .5",
-                    "One half of the manifold",
+                    "Profiles of faces on the manifold",
                     (Test(ABOVE, "", level("Frey Face, 2 codes", "R² of the turn of the head by the codes"), 0.5),),
                 ),
             ),
@@ -173,7 +173,7 @@ DOCUMENT = Document(
                 ),
                 Statement(
                     "The highest training bound is that of batches of 20",
-                    "The highest training",
+                    "The highest training bound",
                     (
                         Test(
                             ABOVE,
@@ -186,7 +186,7 @@ DOCUMENT = Document(
                 ),
                 Statement(
                     "The highest validation bound is at two codes, batches of 100",
-                    "The highest validation",
+                    "",
                     (
                         Test(
                             ABOVE,
@@ -212,7 +212,7 @@ DOCUMENT = Document(
             (
                 Statement(
                     "From N(0, .01²) by Adagrad four layers learn less than one: 10 nats",
-                    "With a fourth hidden",
+                    "",
                     (
                         Test(
                             BELOW,
@@ -226,13 +226,13 @@ DOCUMENT = Document(
                 ),
                 Statement(
                     f"From orthogonal weights four layers learn: above {LEARNT:g} nats",
-                    "That is owing",
+                    "Four layers from orthogonal weights",
                     (Test(ABOVE, NATS, level("orthogonal weights, 4 hidden layers", VALIDATION), LEARNT),),
                     OURS,
                 ),
                 Statement(
                     "Two hidden layers are better than one",
-                    "Two hidden layers",
+                    "",
                     (
                         Test(
                             ABOVE,
@@ -256,7 +256,7 @@ DOCUMENT = Document(
             (
                 Statement(
                     "ReLU learns the fastest",
-                    "ReLU learns",
+                    "",
                     (
                         Test(
                             BELOW,
@@ -271,7 +271,7 @@ DOCUMENT = Document(
                 ),
                 Statement(
                     "No gains over tanh of 2 nats",
-                    "There are no",
+                    "",
                     (
                         Test(
                             BELOW,
@@ -287,7 +287,7 @@ DOCUMENT = Document(
                 ),
                 Statement(
                     "The sigmoid learns the slowest, and to the lowest bound",
-                    "The sigmoid",
+                    "",
                     (
                         Test(
                             BELOW,
@@ -326,7 +326,7 @@ DOCUMENT = Document(
                 ),
                 Statement(
                     "Decoding the mean code is as good as averaging drawn ones, within .5 %",
-                    "Decoding the mean",
+                    "Mean code beside drawn codes",
                     (
                         Test(
                             WITHIN,
@@ -350,14 +350,11 @@ DOCUMENT = Document(
             tuple(
                 Statement(
                     f"The VAE's digits are nearer to the original, {terms}",
-                    f"In general the VAE's digits are more similar to the original, {start}",
+                    f"Digits of networks {terms}",
                     "ten digits of one network",
                     protocol,
                 )
-                for terms, start, protocol in (
-                    ("trained as the document does", "trained as", PRINTED),
-                    ("on equal terms", "on equal", OURS),
-                )
+                for terms, protocol in (("trained as the document does", PRINTED), ("on equal terms", OURS))
             ),
         ),
         Artefact(
@@ -366,7 +363,7 @@ DOCUMENT = Document(
             (
                 Statement(
                     "Full variational Bayes as tried does not learn: 300 nats below a point decoder",
-                    "Full variational Bayes does not",
+                    "Full variational Bayes as the document tried it",
                     (
                         Test(
                             ABOVE,
@@ -379,7 +376,7 @@ DOCUMENT = Document(
                 ),
                 Statement(
                     "With other priors, deviations and noise it learns: 300 nats more",
-                    "With 1/fan-in priors",
+                    "Full variational Bayes that learns",
                     (
                         Test(
                             ABOVE,
@@ -393,13 +390,13 @@ DOCUMENT = Document(
                 ),
                 Statement(
                     "It halves the gap of training and test bound",
-                    "It reduces overfitting",
+                    "",
                     (Test(BELOW, RATIO, gaps, 0.5, FEW),),
                     OURS,
                 ),
                 Statement(
                     "It generalises better than a point decoder",
-                    "It generalises",
+                    "Generalisation of full variational Bayes",
                     (
                         Test(
                             ABOVE,
@@ -419,18 +416,14 @@ DOCUMENT = Document(
             tuple(
                 Statement(
                     text,
-                    of,
+                    "",
                     (Test(ABOVE, NATS, gap(f"Frey Face: {row}", "Frey Face: point decoder", FAIR), None, MOST),),
                     OURS,
                 )
-                for text, of, row in (
-                    ("Each tuned and stopped on held-out frames, it beats a point decoder", "A posterior", "full VB"),
-                    (
-                        "… with learned scales of layers",
-                        "With learned scales",
-                        "full VB, learned scales of layers",
-                    ),
-                    ("… the better of both on held-out frames", "The better", "the better of both on held-out frames"),
+                for text, row in (
+                    ("Each tuned and stopped on held-out frames, it beats a point decoder", "full VB"),
+                    ("… with learned scales of layers", "full VB, learned scales of layers"),
+                    ("… the better of both on held-out frames", "the better of both on held-out frames"),
                 )
             ),
             before=True,
@@ -441,7 +434,7 @@ DOCUMENT = Document(
             (
                 Statement(
                     "Sparse priors make codes nearly binary: 80 % of the numbers",
-                    "A sparse prior",
+                    "Nearly binary codes",
                     (
                         Test(
                             ABOVE,
@@ -453,7 +446,7 @@ DOCUMENT = Document(
                 ),
                 Statement(
                     "Cut to one bit a number, they keep the image within 10 % of its error",
-                    "Cut to one bit",
+                    "Cut to one bit a number",
                     (
                         Test(
                             BELOW,
@@ -480,7 +473,7 @@ DOCUMENT = Document(
                 for statement in (
                     Statement(
                         f"{model}: the bound of an implicit posterior is at least the Gaussian's, within .01 nats",
-                        f"{model}: the bound",
+                        f"{model}: bound of an implicit posterior",
                         (
                             Test(
                                 BELOW,
@@ -492,7 +485,7 @@ DOCUMENT = Document(
                     ),
                     Statement(
                         f"{model}: three drawn posteriors are nearer to the true one than the Gaussian",
-                        f"{model}: posteriors",
+                        "",
                         (
                             Test(
                                 BELOW,
@@ -518,7 +511,7 @@ DOCUMENT = Document(
                 *(
                     Statement(
                         text,
-                        start,
+                        "",
                         (
                             Test(
                                 ABOVE,
@@ -527,18 +520,14 @@ DOCUMENT = Document(
                             ),
                         ),
                     )
-                    for text, start, other in (
-                        (
-                            "Noise that fades gives a better bound than noise that stays",
-                            "Noise that",
-                            "mask 0.25, constant",
-                        ),
-                        ("… and than no noise", "It leads", "none"),
+                    for text, other in (
+                        ("Noise that fades gives a better bound than noise that stays", "mask 0.25, constant"),
+                        ("… and than no noise", "none"),
                     )
                 ),
                 Statement(
                     "It improves reconstruction",
-                    "It improves",
+                    "",
                     (Test(BELOW, RATIO, gap("MNIST: mask 0.25, {}", "MNIST: none", "squared error", FADING)),),
                 ),
             ),

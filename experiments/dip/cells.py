@@ -35,9 +35,6 @@ ENSEMBLE = "ensemble"
 #: Probabilities of dropping a channel: that of the authors' code, and the choice of validation images (dip-choices).
 DROPOUT, CHOSEN_DROPOUT = "MC dropout, p = .05", "MC dropout, p = .4"
 DROPOUTS = {DROPOUT: 0.05, CHOSEN_DROPOUT: 0.4}
-#: Methods with error bars, and without.
-METHODS = (*LINEARISED, *UNKNOWN, FITTED, UNIT, *DROPOUTS, ENSEMBLE)
-CLASSICAL = ("filtered back-projection", "Tikhonov", "total variation")
 #: Candidate widths of the kernels, and weights of the classical penalties.
 BANDWIDTHS, WEIGHTS, RIDGES = (0.05, 0.1), (0.1, 0.3, 1.0, 3.0, 10.0), (1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
 #: Number of validation images that choose these weights.

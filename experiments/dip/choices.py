@@ -1,22 +1,18 @@
 """Choices for the deep image prior by validation images: the penalty, and the rate of dropout."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import mean
 from typing import Any
 
 import numpy as np
 
-from experiments import Claim, Findings, Record, Resumable, Runner, Table, experiment
+from experiments import Findings, Record, Resumable, Runner, Table, experiment
 from experiments.dip import cells
-from experiments.dip.cells import CHOSEN_DROPOUT, DENSITY, PSNR, Scan
-from experiments.record import clearly, differences, together
+from experiments.dip.cells import DENSITY, PSNR, Scan
 from osculate.inverse import DeepImagePrior
 from osculate.inverse.baselines import mc_dropout
 from osculate.inverse.scores import psnr
-
-#: Loss of PSNR against the best penalty that counts as none, in dB.
-ALIKE = 0.3
 
 #: Scores of each image by scan, kind of choice, and value.
 Found = Mapping[tuple[str, str, float], Sequence[Mapping[str, float]]]
@@ -56,7 +52,7 @@ def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Finding
         scores = runner.cached(kind, place, about, lambda: fitted(scan, kind, value, number))  # noqa: B023
         found.setdefault((scan.title, kind, value), []).append(scores)
     table = Table.of(found, lambda key: f"{key[0]}: {key[1]} {key[2]:g}")
-    return Findings(table.numbers(), claims(found), {"penalties": penalties(found)})
+    return Findings(table.numbers(), (), {"penalties": penalties(found)})
 
 
 def fitted(scan: Scan, kind: str, value: float, number: int) -> dict[str, float]:
@@ -77,33 +73,6 @@ def penalties(found: Found) -> dict[str, dict[str, float]]:
         if kind == "penalty":
             result.setdefault(title, {})[f"{value:g}"] = mean(each[PSNR] for each in scores)
     return result
-
-
-def claims(found: Found) -> Iterator[Claim]:
-    """Compare the choices with the best candidates on these images."""
-    enough = min(map(len, found.values())) > 1
-    chosen = f"{DeepImagePrior.variation:g}"
-    losses = {title: max(row.values()) - row.get(chosen, -float("inf")) for title, row in penalties(found).items()}
-    of = {value: [each[DENSITY] for each in scores] for (_, kind, value), scores in found.items() if kind == "dropout"}
-    rates = {value: mean(densities) for value, densities in of.items()}
-    best = max(rates, key=rates.__getitem__)
-    others = [clearly(differences(of[best], of[rate])) for rate in rates if rate != best]
-    yield Claim.judged(
-        f"One penalty, {chosen} nats for a unit of total variation, is within {ALIKE} dB of the best of those "
-        "tried, in every scan",
-        max(losses.values()) <= ALIKE if enough else None,
-        ", ".join(f"{title}: {loss:.2f} dB below" for title, loss in losses.items()) + ".",
-    )
-    yield Claim.judged(
-        f"The rate of dropout in {CHOSEN_DROPOUT!r} has the highest mean density",
-        best == cells.DROPOUTS[CHOSEN_DROPOUT] if enough else None,
-        ", ".join(f"p = {rate:g}: {density:.3f}" for rate, density in rates.items()) + " nats a pixel.",
-    )
-    yield Claim.judged(
-        "The rate with the highest mean density is better than every other by two standard errors",
-        together(others),
-        f"p = {best:g}, better than {others.count(True)} of {len(others)}, of {len(of[best])} images.",
-    )
 
 
 @measure.figure

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 import osculate as osc
-from experiments import Claim, Findings, Record, Resumable, Runner, Table, estimate, experiment, listed, rounded
+from experiments import Findings, Record, Resumable, Runner, Table, experiment, rounded
 from experiments.dip import cells
 from osculate.inverse import DeepImagePrior, LinearisedImage, total_variation
 
@@ -57,14 +57,7 @@ def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Finding
     for found, first in runner.each("images", zip(seeds), drawn):
         table.append({(name, ROUGHNESS): value for name, value in found.items()})
         data = data or {"draws": first}
-    words = listed({name: estimate(table[name, ROUGHNESS]) for name in found}, "")
-    claim = Claim.judged(
-        "The surrogate prior enforces smoothness: neighbouring pixels of its draws differ by less than half as much as "
-        "those of a factorised Gaussian",
-        table.mean(SMOOTH, ROUGHNESS) < 0.5 * table.mean(FACTORISED, ROUGHNESS),
-        f"{ROUGHNESS}: {words}.",
-    )
-    return Findings(table.numbers(), (claim,), data)
+    return Findings(table.numbers(), (), data)
 
 
 def draws(settings: Settings, number: int) -> dict[str, Float[Tensor, "S H W"]]:

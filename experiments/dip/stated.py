@@ -38,11 +38,11 @@ LARGE = ("rectangles, 128²", "shepp_logan, 128²")
 
 def main(method: str, name: str) -> tuple[Statement, ...]:
     """Return the claims of the main scan on one posterior."""
-    ours, start = f"{MAIN}: {method}", f"{MAIN}: "
+    ours = f"{MAIN}: {method}"
     return (
         Statement(
             f"{name}: density .1 nats above MC dropout's, .5 above σ² = 1",
-            f"{start}the mean marginal density of a pixel by {method} is",
+            "",
             (
                 Test(ABOVE, "nats", gap(ours, (f"{MAIN}: {DROPOUT}", f"{MAIN}: {TUNED}"), DENSITY), 0.1),
                 Test(ABOVE, "nats", gap(ours, f"{MAIN}: {UNIT}", DENSITY), 0.5),
@@ -51,12 +51,12 @@ def main(method: str, name: str) -> tuple[Statement, ...]:
         ),
         Statement(
             f"{name}: joint density .5 nats above it",
-            f"{start}the joint density of all pixels by {method} is",
+            "",
             (Test(ABOVE, "nats", gap(ours, f"{MAIN}: {UNIT}", JOINT), 0.5),),
         ),
         Statement(
             f"{name}: 95 % intervals hold .9; error bars and errors correlate by .5",
-            f"{start}{method} covers",
+            "",
             (
                 Test(ABOVE, "of the pixels", level(ours, INSIDE), 0.9),
                 Test(ABOVE, "correlation", level(ours, RANKED), 0.5),
@@ -103,7 +103,7 @@ ARTEFACTS = (
             *(
                 Statement(
                     f"{words}: density above MC dropout's, in every scan",
-                    f"In every scan {method} has",
+                    "",
                     (Test(ABOVE, "nats", gap(f"{{}}: {method}", f"{{}}: {TUNED}", DENSITY, SCANS)),),
                 )
                 for method, words in ((EVIDENCE, "Evidence"), (WITH_TV, "TV-PredCP"))
@@ -115,7 +115,7 @@ ARTEFACTS = (
             ),
             Statement(
                 "TV-PredCP improves the density, in every scan",
-                "In every scan TV-PredCP",
+                "",
                 (Test(ABOVE, "nats", gap(f"{{}}: {WITH_TV}", f"{{}}: {EVIDENCE}", DENSITY, SCANS)),),
             ),
         ),
@@ -126,12 +126,12 @@ ARTEFACTS = (
         (
             Statement(
                 "Evidence, with and without TV-PredCP: coverage nearer to its level than dropout's",
-                "Intervals of the linearised model hold",
+                "",
                 (covering(EVIDENCE, COVERAGE), covering(WITH_TV, COVERAGE)),
             ),
             Statement(
                 "… of pixels that are neither empty nor full",
-                "Of pixels that the deep image prior has",
+                "",
                 (covering(EVIDENCE, GREY), covering(WITH_TV, GREY)),
             ),
             Statement(
@@ -142,7 +142,7 @@ ARTEFACTS = (
             ),
             Statement(
                 "Where error bars are largest, errors are within 1.5 times, dropout's not",
-                "Where error bars are largest",
+                "Errors where error bars are largest",
                 "values per image are not in the record",
             ),
         ),
@@ -153,17 +153,17 @@ ARTEFACTS = (
         (
             Statement(
                 "The exact evidence switches off blocks of the network",
-                "The exact evidence",
+                "Blocks that the exact evidence switches off",
                 (least_share("exact"),),
                 OURS,
             ),
             Statement(
                 "The evidence around the network's weights switches off blocks",
-                "The evidence around",
+                "Blocks that the evidence around the weights switches off",
                 (least_share(OWN),),
             ),
-            Statement("TV-PredCP leads to smaller variances", "TV-PredCP leads to smaller", (filters(VARIANCE),)),
-            Statement("… and to longer length-scales", "TV-PredCP leads to longer", (filters(NEIGHBOURS),)),
+            Statement("TV-PredCP leads to smaller variances", "Variances with TV-PredCP", (filters(VARIANCE),)),
+            Statement("… and to longer length-scales", "Length-scales with TV-PredCP", (filters(NEIGHBOURS),)),
         ),
     ),
     Artefact(
@@ -172,7 +172,7 @@ ARTEFACTS = (
         (
             Statement(
                 "Neighbours differ half as much in draws of TV-PredCP as in those of a factorised Gaussian",
-                "The surrogate prior",
+                "",
                 (Test(BELOW, RATIO, gap(WITH_TV_PRIOR, "factorised Gaussian", ROUGHNESS), 0.5),),
                 PRINTED,
             ),
@@ -191,33 +191,33 @@ ARTEFACTS = (
         (
             Statement(
                 "128² pixels with error bars: 15 minutes, 4 GB",
-                "An image of 128²",
+                "Time and memory of an image of 128² with error bars",
                 COST,
                 cell=("shepp_logan, 128²: linearised DIP, evidence", "seconds in all"),
             ),
             Statement(
                 "256² pixels: 8 GB",
-                "An image of 256²",
+                "Memory of an image of 256²",
                 COST,
                 cell=("shepp_logan, 256²: linearised DIP, evidence", "peak memory of the process, GB"),
             ),
             *(
                 Statement(
                     f"Large images, {words}: density above MC dropout's",
-                    f"By {method}, the density",
+                    "",
                     (Test(ABOVE, "nats", gap(f"{{}}: {method}", f"{{}}: {TUNED}", DENSITY, LARGE)),),
                 )
                 for method, words in ((EVIDENCE, "evidence"), (WITH_TV, "TV-PredCP"))
             ),
             Statement(
                 "Large images: TV-PredCP improves the density",
-                "TV-PredCP improves",
+                "",
                 (Test(ABOVE, "nats", gap(f"{{}}: {WITH_TV}", f"{{}}: {EVIDENCE}", DENSITY, LARGE)),),
             ),
             *(
                 Statement(
                     f"Large images, {words}: 95 % intervals hold .9",
-                    f"Intervals of {method} that",
+                    "",
                     (Test(ABOVE, "of the pixels", level(f"{{}}: {method}", INSIDE, LARGE), 0.9),),
                 )
                 for method, words in ((EVIDENCE, "evidence"), (WITH_TV, "TV-PredCP"))
@@ -230,7 +230,7 @@ ARTEFACTS = (
         (
             Statement(
                 "One penalty, .3, is within .3 dB of the best, in every scan",
-                "One penalty",
+                "",
                 (
                     Test(
                         ABOVE,
@@ -249,7 +249,7 @@ ARTEFACTS = (
             *(
                 Statement(
                     text,
-                    start,
+                    "",
                     (
                         Test(
                             ABOVE,
@@ -264,9 +264,9 @@ ARTEFACTS = (
                     ),
                     OURS,
                 )
-                for text, start, bound in (
-                    ("Dropout of .4 is within .01 nats of the best rate", "The rate of dropout", -0.01),
-                    ("It is better than every other rate", "The rate with the highest", None),
+                for text, bound in (
+                    ("Dropout of .4 is within .01 nats of the best rate", -0.01),
+                    ("It is better than every other rate", None),
                 )
             ),
         ),

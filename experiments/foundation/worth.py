@@ -5,11 +5,10 @@ seeds of the record were run.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import product
-from statistics import mean
 from typing import Any
 
 import torch
@@ -17,7 +16,7 @@ from jaxtyping import Int
 from torch import Tensor, nn
 
 import osculate as osc
-from experiments import Claim, Findings, Record, Resumable, Runner, Table, beyond, experiment, interval, seeded, train
+from experiments import Findings, Record, Resumable, Runner, Table, experiment, seeded, train
 from experiments.evaluation import class_probabilities, entropy, logs
 from experiments.foundation.adapters import Classifier
 from experiments.foundation.source import Source, Vocabulary, described, library, shuffled, split, within
@@ -260,34 +259,7 @@ def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Finding
         for values in each:
             table.add(name, values)
     corpus = {"pretraining": described(language.sources), "library": described(library())}
-    return Findings(table.numbers(), claims(table), {"corpus": corpus, "runs": runs})
-
-
-def claims(table: Table) -> Iterator[Claim]:
-    """Yield the verdicts: on the posterior beside the network, and on the cause."""
-    yield judged(table, NLL, 0.02, "The posterior's NLL is more than {} nats below the network's", NETWORK)
-    yield judged(table, ECE, 0.01, "Its ECE is more than {} below", NETWORK)
-    yield judged(table, AUROC, 0.01, "Its AUROC is more than {} above", NETWORK, sign=1)
-    yield judged(table, NLL, 0.02, "Its NLL is more than {} nats below that of temperature scaling", SCALED)
-    yield judged(table, NLL, 0.02, "Its NLL is more than {} nats below that of the ensemble", ENSEMBLE)
-    yield verdict("Cause: the network is overconfident by more than 0.02", table[NETWORK, OVER], 0.02)
-    more = "Cause: with the best temperature under each, its NLL is still more than {} nats below the network's"
-    yield judged(table, LEFT, 0.02, more, NETWORK)
-    adapters = "Cause: its NLL is more than {} nats below that of the posterior over the head alone"
-    yield judged(table, NLL, 0.02, adapters, OF_HEAD)
-
-
-def judged(table: Table, column: str, margin: float, text: str, other: str, sign: int = -1) -> Claim:
-    """Judge a gain of the posterior by the 90 % t-interval of its difference to another method."""
-    return verdict(text.format(margin), table.differences(POSTERIOR, other, column), margin, sign)
-
-
-def verdict(text: str, values: Sequence[float], margin: float, sign: int = 1) -> Claim:
-    """Judge whether values exceed a margin in the direction of a sign: all of their 90 % t-interval, or none of it."""
-    holds = beyond([sign * value for value in values], margin)
-    low, high = interval(values)
-    evidence = f"{mean(values):+.3f}, 90 % interval {low:+.3f} to {high:+.3f}."
-    return Claim.judged(text, holds, evidence + " Undecided." * (holds is None))
+    return Findings(table.numbers(), (), {"corpus": corpus, "runs": runs})
 
 
 @measure.figure

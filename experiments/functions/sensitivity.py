@@ -1,6 +1,6 @@
 """Sensitivity of the uncertainty: a patch of noise on an image, and the share of the attributions that it holds."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 import osculate as osc
-from experiments import Claim, Findings, Record, Resumable, Runner, Table, clearly, estimate, experiment, rounded, train
+from experiments import Claim, Findings, Record, Resumable, Runner, Table, experiment, rounded, train
 from experiments.evaluation import at_mode
 from osculate.data import load
 from osculate.posteriors import Gaussian
@@ -24,7 +24,6 @@ QUANTITIES = {
     "entropy": "entropy",
     "class probability": "mean",
 }
-EPISTEMIC, PROBABILITY = "epistemic uncertainty (BALD)", "class probability"
 METHODS = {"integrated gradients": "integrated", "plain gradient": "gradient"}
 MAIN = "integrated gradients"
 #: Columns: shares of the absolute and of the positive attributions; and rows that they are compared with.
@@ -92,7 +91,11 @@ def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Finding
     for rows, shown in runner.each("networks", zip(seeds), attributed):
         table.extend(rows)
         data = data or shown
-    return Findings(table.numbers(), claims(table), data)
+    claim = Claim.over_seeds(
+        "patch beside its share of the brightness",
+        "If all pixels count the same, the brightness alone decides integrated gradients.",
+    )
+    return Findings(table.numbers(), (claim,), data)
 
 
 def patched(settings: Settings, seed: int) -> tuple[Gaussian, Float[Tensor, "N C H W"], Bool[Tensor, "N C H W"], float]:
@@ -120,30 +123,6 @@ def share(values: Float[Tensor, "N C H W"], inside: Bool[Tensor, "N C H W"]) -> 
     """Return the share of the values that lies in the patch, averaged over images."""
     total = values.flatten(1).sum(1).clamp(min=torch.finfo(values.dtype).tiny)
     return float(((values * inside).flatten(1).sum(1) / total).mean())
-
-
-def claims(table: Mapping[tuple[str, str], Sequence[float]]) -> Iterator[Claim]:
-    """Yield the verdicts, over seeds."""
-
-    def shares(row: str) -> Sequence[float]:
-        return table[row, SHARE]
-
-    for way in METHODS:
-        own = shares(f"{EPISTEMIC}, {way}")
-        others = {
-            "its share of the area": AREA,
-            "its share of the brightness, which decides alone if all pixels count the same": LIGHT,
-            "of the attributions of the class probability": f"{PROBABILITY}, {way}",
-        }
-        if way != MAIN:
-            del others["its share of the brightness, which decides alone if all pixels count the same"]
-        for words, row in others.items():
-            apart = [a - b for a, b in zip(own, shares(row), strict=True)]
-            yield Claim.judged(
-                f"By {way}, the patch holds more of the epistemic uncertainty than {words}",
-                clearly(apart),
-                f"{estimate(own)} % against {estimate(shares(row))} %; difference {estimate(apart)} points.",
-            )
 
 
 @measure.figure

@@ -64,12 +64,12 @@ DOCUMENT = Document(
             (
                 Statement(
                     "Corrected, error bars grow beyond the data: sd(6) over sd(0) above 3",
-                    "Corrected L2M, linearised, with the prior",
+                    "",
                     (Test(ABOVE, RATIO, level(LINEARISED, "sd(6) / sd(0)"), 3.0),),
                 ),
                 Statement(
                     "… they are within a factor of 3 of those of HMC",
-                    "Its standard deviation is within",
+                    "Error bars of corrected L2M over those of HMC",
                     (
                         Test(
                             WITHIN,
@@ -81,12 +81,12 @@ DOCUMENT = Document(
                 ),
                 Statement(
                     "… its 95 % band covers at least 85 % of new targets",
-                    "Its 95 % band",
+                    "Band of corrected L2M",
                     (Test(ABOVE, "of them", level(LINEARISED, "coverage of y, 95 % band"), 0.85),),
                 ),
                 Statement(
                     "As printed, error bars are below the noise at 0, and twice it at ±6",
-                    "L2M as printed: uncertainty",
+                    "Error bars of L2M as printed",
                     (
                         Test(BELOW, "", level(AS_PRINTED, "sd of f at x = 0"), 3.0),
                         Test(
@@ -109,26 +109,26 @@ DOCUMENT = Document(
                 *(
                     Statement(
                         f"{words}, it performs on par: NLL at most .1 nats above four methods'",
-                        start,
+                        of,
                         (Test(BELOW, "nats", gap(row, OTHERS, NLL_POINT), 0.1),),
                         protocol,
                         protocol == PRINTED,
                         looks=2,
                     )
-                    for words, start, row, protocol in (
-                        ("As printed", "L2M as printed performs", AS_PRINTED, PRINTED),
-                        ("Corrected", "Corrected L2M, linearised, performs", LINEARISED, CORRECTED),
+                    for words, of, row, protocol in (
+                        ("As printed", "", AS_PRINTED, PRINTED),
+                        ("Corrected", "NLL of corrected L2M", LINEARISED, CORRECTED),
                     )
                 ),
                 Statement(
                     "The band of the printed formula is that of its prior",
-                    "The band of the printed",
+                    "Band of the printed formula",
                     (Test(ABOVE, "%", level(AS_PRINTED, "weights near the width of their prior, %"), 90.0),),
                     PRINTED,
                 ),
                 Statement(
                     "The chains of the reference agree",
-                    "The chains",
+                    "Chains of the reference",
                     EXACT,
                     OURS,
                     cell=("HMC, the reference", "R-hat of f, worst"),
@@ -141,18 +141,18 @@ DOCUMENT = Document(
             (
                 Statement(
                     "UCI: the moments of Adam order the weights as single gradients do: rank correlation above .9",
-                    "The curvature that Adam",
+                    "Order of the weights by the moments of Adam",
                     (Test(ABOVE, "correlation", level(SETS, "Spearman correlation"), 0.9, SPLITS),),
                     headline=True,
                 ),
                 Statement(
                     "UCI: … and predict as well, within .05 nats",
-                    "It predicts as well",
+                    "Predictions by the moments of Adam",
                     (Test(WITHIN, "nats", across(SETS, "L2M", "diagonal, single gradients"), 0.05, SPLITS),),
                 ),
                 Statement(
                     "UCI: no extra computation: with the statistics of the likelihood below 1 % of training",
-                    "It needs no",
+                    "Extra computation of L2M",
                     COST,
                     headline=True,
                     cell=("energy", "with the statistics and 16 batches, %"),
@@ -165,7 +165,7 @@ DOCUMENT = Document(
                 ),
                 Statement(
                     "UCI: an ensemble of L2M is not worse than one, within .01 nats",
-                    "An ensemble of L2M",
+                    "",
                     (Test(ABOVE, "nats", across(SETS, "ensemble of L2M", "L2M"), -0.01, SPLITS),),
                 ),
             ),
@@ -176,7 +176,7 @@ DOCUMENT = Document(
             (
                 Statement(
                     "Images: detects better than MAP, at an NLL at most .05 nats higher",
-                    "L2M can be used",
+                    "",
                     (
                         Test(ABOVE, "AUROC", detection(CORRECT, "MAP")),
                         Test(BELOW, "nats", gap(f"{{}}: {CORRECT}", "{}: MAP", NLL, TASKS), 0.05),
@@ -184,7 +184,7 @@ DOCUMENT = Document(
                 ),
                 Statement(
                     "Images: NLL within .05 nats of that with single gradients",
-                    "The optimiser's second moment",
+                    "",
                     (
                         Test(
                             WITHIN,
@@ -196,18 +196,18 @@ DOCUMENT = Document(
                 ),
                 Statement(
                     "Images: the printed formula keeps MAP's accuracy, within a point",
-                    "The printed formula",
+                    "Accuracy of the printed formula",
                     (Test(ABOVE, "points", gap("{}: L2M as printed, sampled", "{}: MAP", ACCURACY, TASKS), -1.0),),
                     PRINTED,
                 ),
                 Statement(
                     "Images: an ensemble of L2M has a lower NLL than the ensemble",
-                    "L2M improves on each member",
+                    "",
                     (Test(BELOW, "nats", gap(f"{{}}: {ENSEMBLE}", "{}: deep ensemble", NLL, TASKS)),),
                 ),
                 Statement(
                     "Images: it detects better than the ensemble",
-                    "The mixture detects",
+                    "",
                     (Test(ABOVE, "AUROC", detection(ENSEMBLE, "deep ensemble")),),
                 ),
             ),

@@ -145,35 +145,35 @@ def claims(
     top = max(settings.sides)
     reached = found.get((APPROX, LARGEST)) == top
     yield Claim.judged(
-        "The approximate diagonal scales linearly with the image resolution, in time",
+        "Time of the approximate diagonal",
         None if time is None else abs(time - 1) <= TOLERANCE,
         f"time ~ pixels^{text(time)} from {settings.start}² on; 1 ± {TOLERANCE} counts as linear.",
     )
     yield Claim.judged(
-        "… and in memory",
+        "Memory of the approximate diagonal",
         None if memory is None else memory <= 1 + TOLERANCE,
         f"memory ~ pixels^{text(memory)} from {settings.start}² on; at most {1 + TOLERANCE} counts. "
         f"Batches are worked through in parts where they would take more than {MEMORY}.",
     )
     yield Claim.judged(
-        "The exact diagonal and KFAC scale poorly with the image resolution, in time",
+        "Time of exact diagonal and KFAC",
         steep(powers[EXACT], powers[KFAC]),
         f"time ~ pixels^{text(powers[EXACT])} (exact), pixels^{text(powers[KFAC])} (KFAC), "
         f"pixels^{text(powers[PEER])} (BackPACK's exact); from {STEEP} on counts as poor.",
     )
     yield Claim.judged(
-        "… and in memory: columns all at once, as in the programs of the time",
+        "Memory with all columns at once, as in the programs of the time",
         steep(memories[PEER]),
         f"memory of BackPACK's exact diagonal ~ pixels^{text(memories[PEER])}. It stops: {stop[PEER]}.",
     )
     yield Claim.judged(
-        "… and in memory, whatever the program",
+        "Memory of exact diagonal and KFAC",
         steep(memories[EXACT], memories[KFAC]),
         f"memory ~ pixels^{text(memories[EXACT])} (exact), pixels^{text(memories[KFAC])} (KFAC): here columns "
         f"are pulled back a few at a time, within {MEMORY}. Time stops them: {stop[EXACT]}.",
     )
     yield Claim.judged(
-        "The approximate diagonal is viable for large images",
+        "Large images",
         reached if found.get((APPROX, LARGEST)) is not None and top >= 256 else None,
         f"{settings.batch} images of {found.get((APPROX, LARGEST)) or 0:.0f}² pixels took "
         f"{text(found.get((APPROX, SECONDS)))} CPU seconds and {text(found.get((APPROX, PEAK)), '.0f')} MB.",

@@ -243,31 +243,31 @@ def claims(
     powers = (found.get((name, MEMORY_POWER)) for name in rows)
     sizes = ", ".join(f"{side}²" for side in settings.sides)
     yield Claim.judged(
-        "Memory of a step of online training is linear in the number of pixels",
+        "Memory of a step",
         all_pass(powers, lambda power: abs(power - 1) <= TOLERANCE),
         f"power of the pixels {words(MEMORY_POWER)} over {sizes}; 1 ± {TOLERANCE} counts. The peak of what a step "
         f"allocates for {settings.batch} colour images; beside it live {words(STATE)} MB at the largest size.",
     )
     yield Claim.judged(
-        "… and its time grows no faster",
+        "Time of a step",
         below(TIME_POWER, 1 + TOLERANCE),
         f"power of the pixels {words(TIME_POWER)}; up to {1 + TOLERANCE} counts. What is done once a weight, such "
         "as its noise and the step of Adam, weighs more in small images.",
     )
     yield Claim.judged(
-        "Beside a step of MAP, memory is a factor that does not grow with the images",
+        "Memory beside MAP",
         below(MEMORY_DRIFT, STEADY),
         f"{words(MEMORY_RATIO)} plain steps at the largest size, {words(MEMORY_DRIFT)} times that at the smallest; "
         f"up to {STEADY} counts.",
     )
     yield Claim.judged(
-        "… and so is time",
+        "Time beside MAP",
         below(TIME_DRIFT, STEADY),
         f"{words(TIME_RATIO)} plain steps at the largest size, {words(TIME_DRIFT)} times that at the smallest; up "
         f"to {STEADY} counts.",
     )
     yield Claim.judged(
-        "It trains on colour images of 64 × 64 pixels",
+        "Training on colour images",
         all(each[-1] < each[0] for each in trained) if trained else None,
         course,
     )

@@ -108,7 +108,7 @@ def both(
     Args:
         text: The claim in a short sentence.
         short: A word or two for its subject.
-        of: Beginning of the longer sentence in the record.
+        of: Text of the claim in the record; empty if it has none.
         tests: Comparisons from the row.
         protocol: Protocol of the first.
     """
@@ -140,12 +140,12 @@ def detection(pair: str) -> tuple[Statement, ...]:
         ),
         Statement(
             f"{pair}: its best score beats the best of every baseline",
-            f"{pair}: the best score of the online",
+            f"{pair}: best scores",
             (Test(ABOVE, "AUROC", best(ours, rivals, {"best AUROC": "AUROC"})),),
         ),
         Statement(
             f"{pair}: of all σ of the output, its own detects best",
-            f"{pair}: of all σ of the output",
+            "",
             (Test(ABOVE, "AUROC", gap(ours, spread, SIGMA)),),
         ),
     )
@@ -163,20 +163,20 @@ DOCUMENT = Document(
             (
                 Statement(
                     "The σ that a VAE learns is smaller away from its codes than at them",
-                    "The variance that a VAE learns",
+                    "",
                     (Test(BELOW, RATIO, level(VARIANCES, SPREAD)),),
                     PRINTED,
                 ),
                 Statement(
                     "… over most of the map it is below its mean at codes",
-                    "Over most of the map",
+                    "Most of the map",
                     (Test(ABOVE, "of it", level(VARIANCES, SURER), 0.5),),
                     PRINTED,
                     after=True,
                 ),
                 Statement(
                     "… and it is larger at edges of an image than elsewhere",
-                    "It is larger at edges",
+                    "Edges of an image",
                     (Test(ABOVE, RATIO, level(VARIANCES, EDGES)),),
                     PRINTED,
                 ),
@@ -189,7 +189,7 @@ DOCUMENT = Document(
             (
                 Statement(
                     "It is certain at the codes of the data, and uncertain away from them",
-                    "A Laplacian autoencoder is sure",
+                    "",
                     (Test(ABOVE, RATIO, level((ONLINE, POST_HOC), SPREAD)),),
                 ),
             ),
@@ -200,27 +200,27 @@ DOCUMENT = Document(
             (
                 Statement(
                     "The approximate diagonal is linear in resolution and in parameters",
-                    "The approx",
+                    "Approximate diagonal",
                     COST,
                     cell=("approx_diag", TIME),
                 ),
-                Statement("So is the mixed diagonal", "So does the mixed", COST, cell=("mixed_diag", TIME)),
-                Statement("Only these are linear in both", "Only these", COST, cell=("kron", TIME)),
+                Statement("So is the mixed diagonal", "Mixed diagonal", COST, cell=("mixed_diag", TIME)),
+                Statement("Only these are linear in both", "The other approximations", COST, cell=("kron", TIME)),
                 Statement(
                     "Blocks, KFAC and exact diagonal: time quadratic in the resolution",
-                    "Block diagonal,",
+                    "Time of blocks, KFAC and exact diagonal",
                     COST,
                     cell=("block", TIME),
                 ),
                 Statement(
                     "… and memory quadratic in the resolution",
-                    "They take memory",
+                    "Memory of blocks, KFAC and exact diagonal",
                     COST,
                     cell=("block", "memory, power of R"),
                 ),
                 Statement(
                     "Blocks are quadratic in the parameters of a layer",
-                    "The block diagonal is",
+                    "Blocks and the parameters of a layer",
                     COST,
                     cell=("block", "time, power of the parameters W"),
                 ),
@@ -232,17 +232,17 @@ DOCUMENT = Document(
             (
                 Statement(
                     "Exact layers around the bottleneck lessen the error of the approximate diagonal",
-                    "Computing the layers",
+                    "Exact layers around the bottleneck",
                     (Test(BELOW, RATIO, gap("mixed_diag", "approx_diag", "error of the diagonal")),),
                 ),
                 Statement(
                     "Features of a layer may be assumed uncorrelated: error at most .01",
-                    "The approximate diagonal may assume",
+                    "Uncorrelated features of a layer",
                     (Test(BELOW, "relative", level("approx_diag", "error of the diagonal"), 0.01),),
                 ),
                 Statement(
                     "Layers are independent of each other: error at most .01",
-                    "Layers are independent",
+                    "Independent layers",
                     (Test(BELOW, "relative", level("block", "error against the GGN"), 0.01),),
                 ),
             ),
@@ -253,34 +253,37 @@ DOCUMENT = Document(
             (
                 Statement(
                     "The approximate diagonal is linear in the pixels, in time",
-                    "The approximate diagonal s",
+                    "Time of the approximate diagonal",
                     COST,
                     cell=("approx_diag", PIXELS),
                 ),
                 Statement(
-                    "… and in memory", "… and in memory", COST, cell=("approx_diag", "memory, power of the pixels")
+                    "… and in memory",
+                    "Memory of the approximate diagonal",
+                    COST,
+                    cell=("approx_diag", "memory, power of the pixels"),
                 ),
                 Statement(
                     "Exact diagonal and KFAC scale poorly, in time",
-                    "The exact diagonal and KFAC",
+                    "Time of exact diagonal and KFAC",
                     COST,
                     cell=("diag", PIXELS),
                 ),
                 Statement(
                     "… and in memory, with all columns at once",
-                    "… and in memory: columns",
+                    "Memory with all columns at once, as in the programs of the time",
                     COST,
                     cell=("BackPACK diag", "memory, power of the pixels"),
                 ),
                 Statement(
                     "… and in memory, whatever the program",
-                    "… and in memory, whatever",
+                    "Memory of exact diagonal and KFAC",
                     COST,
                     cell=("diag", "memory, power of the pixels"),
                 ),
                 Statement(
                     "The approximate diagonal is viable for large images",
-                    "The approximate diagonal is",
+                    "Large images",
                     COST,
                     cell=("approx_diag", "CPU seconds there"),
                 ),
@@ -297,20 +300,20 @@ DOCUMENT = Document(
                     cell=("online, convolutions", "memory, power of the pixels"),
                 ),
                 Statement(
-                    "… and its time grows no faster", "… and its time", COST, cell=("online, convolutions", PIXELS)
+                    "… and its time grows no faster", "Time of a step", COST, cell=("online, convolutions", PIXELS)
                 ),
                 Statement(
                     "Beside a step of MAP, memory is a constant factor",
-                    "Beside a step of MAP",
+                    "Memory beside MAP",
                     COST,
                     cell=("online, convolutions", "memory, in plain steps"),
                 ),
                 Statement(
-                    "… and so is time", "… and so is time", COST, cell=("online, convolutions", "time, in plain steps")
+                    "… and so is time", "Time beside MAP", COST, cell=("online, convolutions", "time, in plain steps")
                 ),
                 Statement(
                     "It trains on colour images of 64 × 64 pixels",
-                    "It trains on colour",
+                    "Training on colour images",
                     EXACT,
                     cell=("faces, 64²", "loss of the last epoch, nats"),
                 ),
@@ -322,7 +325,7 @@ DOCUMENT = Document(
             (
                 Statement(
                     "Networks drawn after online training reconstruct, those drawn post-hoc do not",
-                    "Networks drawn after online",
+                    "Networks drawn after training",
                     (
                         Test(BELOW, RATIO, across(DRAWN, NLL, MSE), 1.1),
                         Test(ABOVE, RATIO, across(POSTERIORS, NLL, MSE), 1.5),
@@ -332,7 +335,7 @@ DOCUMENT = Document(
                 ),
                 Statement(
                     "The approximate diagonal is as good as the exact one, within 5 %",
-                    "The approximate diagonal is as good",
+                    "",
                     (
                         Test(WITHIN, RATIO, gap(POSTERIORS[2], POSTERIORS[1], (NLL, MSE)), 1.05),
                         Test(WITHIN, RATIO, gap(DRAWN[1], DRAWN[0], (NLL, MSE)), 1.05),
@@ -341,25 +344,25 @@ DOCUMENT = Document(
                 ),
                 Statement(
                     "Curvature from sampled gradients does as well as the GGN, within 5 %",
-                    "A curvature from the sampled",
+                    "Curvature from sampled gradients",
                     (Test(BELOW, RATIO, gap("online, diagonal of sampled gradients", DRAWN[1], (NLL, MSE)), 1.05),),
                     OURS,
                 ),
                 Statement(
                     "At equal temperature −log p of post-hoc is at least twice that of online",
-                    "At equal temperature online",
+                    "Equal temperature",
                     (Test(ABOVE, RATIO, gap("post-hoc, T = 0.002", "online, recomputed, T = 0.002", NLL), 2.0),),
                     headline=True,
                 ),
                 Statement(
                     "Trained online, networks stand noise of temperature .1 better",
-                    "Networks trained online stand",
+                    "",
                     (Test(ABOVE, RATIO, gap("post-hoc, T = 0.1", "online, recomputed, T = 0.1", NLL)),),
                     OURS,
                 ),
                 Statement(
                     "Curvature of all data at the end detects better than the running average",
-                    "Taking the curvature of all data",
+                    "",
                     (
                         Test(
                             ABOVE,
@@ -381,7 +384,7 @@ DOCUMENT = Document(
             (
                 Statement(
                     "Posteriors trained online are uncertain away from the codes",
-                    "Posteriors trained online",
+                    "",
                     (Test(ABOVE, RATIO, level((*DRAWN, "online, diagonal of sampled gradients"), SPREAD)),),
                 ),
             ),
@@ -405,7 +408,7 @@ DOCUMENT = Document(
             (
                 Statement(
                     "Over all pairs the best score of the images alone detects better than that of every autoencoder",
-                    "Over all pairs",
+                    "Images alone beside autoencoders",
                     (Test(ABOVE, "AUROC", _alone),),
                     OURS,
                     after=True,
@@ -467,7 +470,7 @@ DOCUMENT = Document(
                 *(
                     Statement(
                         f"{pair}: {name}, σ is larger on others",
-                        f"{pair}: {name}, is more",
+                        "",
                         (Test(ABOVE, RATIO, across(f"{pair}: {name}", OUTSIDE, INSIDE)),),
                     )
                     for pair in (KMNIST, FASHION)
@@ -475,7 +478,7 @@ DOCUMENT = Document(
                 ),
                 Statement(
                     "MC dropout is more uncertain about test images",
-                    "The MC-dropout autoencoder",
+                    "",
                     (Test(BELOW, RATIO, across(f"{{}}: {DROPOUT}", OUTSIDE, INSIDE, (KMNIST, FASHION))),),
                 ),
             ),
@@ -487,7 +490,7 @@ DOCUMENT = Document(
                 *both(
                     "Filled-in digits: ECE and MCE below VAE and MC dropout, accuracy not lower",
                     "calibration",
-                    "Errors of calibration",
+                    "",
                     lambda ours: (
                         Test(BELOW, "ECE", gap(ours, (VARIATIONAL, DROPOUT), ("ECE", "MCE"))),
                         Test(ABOVE, "accuracy", gap(ours, (VARIATIONAL, DROPOUT), "accuracy"), -0.005),
@@ -496,13 +499,13 @@ DOCUMENT = Document(
                 *both(
                     "They show more classes than those of an autoencoder",
                     "classes",
-                    "Its imputations show",
+                    "Classes among draws of a digit",
                     lambda ours: (Test(ABOVE, RATIO, gap(ours, AE, "effective number of classes seen")),),
                 ),
                 *both(
                     "Hidden pixels are filled in best",
                     "hidden pixels",
-                    "The online Laplacian autoencoder fills",
+                    "",
                     lambda ours: (
                         Test(BELOW, RATIO, gap(ours, (*BASELINES, POST_HOC), "squared error per hidden pixel")),
                     ),
@@ -515,17 +518,17 @@ DOCUMENT = Document(
             (
                 Statement(
                     "Digits that it makes of noise are sharper than those of a VAE",
-                    "From random noise",
+                    "",
                     (Test(ABOVE, RATIO, gap(f"{RUNNING}, {FROM_NOISE}", f"{VARIATIONAL}, {FROM_NOISE}", SHARP)),),
                 ),
                 Statement(
                     "… and of more classes than those of an autoencoder",
-                    "They are of many kinds",
+                    "",
                     (Test(ABOVE, RATIO, gap(f"{RUNNING}, {FROM_NOISE}", f"{AE}, {FROM_NOISE}", CLASSES)),),
                 ),
                 Statement(
                     "A classifier is sure of half of them",
-                    "A classifier is sure",
+                    "",
                     (Test(ABOVE, "of them", level(f"{RUNNING}, {FROM_NOISE}", SURE), 0.5),),
                     OURS,
                 ),
@@ -539,7 +542,7 @@ DOCUMENT = Document(
                 *both(
                     "With 1 to 20 labels a class it classifies better than AE, VAE and MC dropout",
                     "labels",
-                    "With 1 to 20 labels",
+                    "",
                     lambda ours: (Test(ABOVE, "accuracy", gap(ours, (AE, VARIATIONAL, DROPOUT), FEW)),),
                 ),
             ),
@@ -551,7 +554,7 @@ DOCUMENT = Document(
                 *both(
                     "Codes tell attributes of faces best",
                     "attributes",
-                    "Codes of the online",
+                    "Attributes of faces",
                     lambda ours: (Test(ABOVE, "accuracy", gap(ours, (AE, VARIATIONAL, DROPOUT), ACCURACY + OVERALL)),),
                 ),
             ),
@@ -559,12 +562,12 @@ DOCUMENT = Document(
         Artefact(
             "lae-figure13",
             "Figure 13",
-            (*both("σ tells best which pixels of a face are wrong", "faces", "σ of the online", wrong_pixels),),
+            (*both("σ tells best which pixels of a face are wrong", "faces", "Wrong pixels", wrong_pixels),),
         ),
         Artefact(
             "lae-figure13-digits",
             "Figure 13",
-            (*both("σ tells best which pixels of a digit are wrong", "digits", "σ of the online", wrong_pixels, OURS),),
+            (*both("σ tells best which pixels of a digit are wrong", "digits", "Wrong pixels", wrong_pixels, OURS),),
             before=True,
         ),
     ),

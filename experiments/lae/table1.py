@@ -156,34 +156,34 @@ def claims(found: Mapping[tuple[str, str, str], float | None]) -> Iterator[Claim
     largest = {name: max((v for v in of(name).values() if v is not None), default=None) for name in others}
     blocks = of("block", (PARAMETERS,))
     yield Claim.judged(
-        "The approximate diagonal scales linearly with both the output resolution and the parameters",
+        "Approximate diagonal",
         linear["approx_diag"],
         f"Exponents of approx_diag: {listed(of('approx_diag'), '.2f')}; up to {LINEAR} counts as linear.",
     )
     yield Claim.judged(
-        "So does the mixed diagonal",
+        "Mixed diagonal",
         linear["mixed_diag"],
         f"Exponents of mixed_diag: {listed(of('mixed_diag'), '.2f')}. Ours is not the document's: its encoder is "
         "exact, from one column for each unit of the bottleneck.",
     )
     yield Claim.judged(
-        "Only these approximations scale linearly with both",
+        "The other approximations",
         None if None in linear.values() else linear["approx_diag"] and not any(linear[name] for name in others),
         f"Largest exponents of the others: {listed(largest, '.2f')}.",
     )
     yield Claim.judged(
-        "Block diagonal, KFAC and exact diagonal take time quadratic in the output resolution",
+        "Time of blocks, KFAC and exact diagonal",
         quadratic(times),
         f"Exponents of time by resolution: {listed(times, '.2f')}; from {QUADRATIC} on counts as quadratic.",
     )
     yield Claim.judged(
-        "They take memory quadratic in the output resolution",
+        "Memory of blocks, KFAC and exact diagonal",
         quadratic(memories),
         f"Exponents of memory by resolution: {listed(memories, '.2f')}. Here columns are pulled back a few at a "
         "time, within a stated amount of memory; the square is the cost of doing all of them at once.",
     )
     yield Claim.judged(
-        "The block diagonal is quadratic in the parameters of a layer",
+        "Blocks and the parameters of a layer",
         quadratic(blocks),
         f"Exponents of block: {listed(blocks, '.2f')}.",
     )

@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
-from statistics import mean
 from typing import Any
 
 import torch
@@ -12,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 import osculate as osc
-from experiments import Claim, Findings, Record, Runner, Table, experiment, listed, seeded, train
+from experiments import Claim, Findings, Record, Runner, Table, experiment, seeded, train
 
 
 @dataclass(frozen=True)
@@ -44,8 +43,8 @@ NONE = 1e-6
 GAMMA, EVIDENCE, ERROR, NOISE, SIZE = "γ", "log evidence", "error against the sine", "noise scale", "parameters"
 HESSIAN, NEGATIVE = "log evidence, full Hessian", "negative eigenvalues of the Hessian of the data term"
 FIXED, SLOPE = "largest |α‖w‖² − γ|", "largest error of a derivative"
-#: Bounds for a fixed point and for a derivative, and for what counts as the same γ or as a peak.
-FIXED_POINT, DERIVATIVE, SAME, PEAK = 1e-3, 1e-4, 0.15, 1.0
+#: Bounds for a fixed point and for a derivative.
+FIXED_POINT, DERIVATIVE = 1e-3, 1e-4
 
 
 @dataclass(frozen=True)
@@ -97,7 +96,7 @@ def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Finding
     values: dict[str, dict[str, list[float]]] = {}
     for (row, column), found in table.items():
         values.setdefault(row, {})[column] = found
-    return Findings(table.numbers(), claims(values, settings), {"curves": curves, "values": values})
+    return Findings(table.numbers(), claims(values), {"curves": curves, "values": values})
 
 
 def compared(settings: Settings, seed: int, width: int) -> tuple[dict[str, dict[str, float]], dict[str, Any]]:
@@ -204,62 +203,41 @@ def shown(toy: Toy, posteriors: Mapping[str, osc.posteriors.Gaussian]) -> dict[s
     return {"x": grid, "sine": curve, "data": [x, y], "bands": bands, "groups": groups}
 
 
-def claims(values: Mapping[str, Mapping[str, Sequence[float]]], settings: Settings) -> Iterator[Claim]:
-    """Yield the verdicts, from the values over seeds by row and column."""
-    rows = [values.get(label(width), {}) for width in settings.widths]
-    widths, own = ", ".join(map(str, settings.widths)), label(settings.width)
+def claims(values: Mapping[str, Mapping[str, Sequence[float]]]) -> Iterator[Claim]:
+    """Yield the claims, from the values over seeds by row and column."""
 
-    def means(column: str) -> list[float]:
-        return [mean(row[column]) for row in rows if row.get(column)]
+    def each(column: str) -> list[float]:
+        return [value for row in values.values() if GAMMA in row for value in row.get(column, ())]
 
-    def checked(column: str, limit: float, text: str) -> Claim:
-        found = [value for row in values.values() for value in row.get(column, ())]
-        evidence = f"{max(found):.1e} at most, in {len(found)} networks." if found else "not measured."
-        return Claim.judged(text, max(found) < limit if found else None, evidence)
+    def checked(text: str, column: str, limit: float) -> Claim:
+        found = each(column)
+        evidence = f"{max(found):.1e} at most, in {len(found)} networks; below {limit:g} counts."
+        return Claim.judged(text, max(found) < limit, evidence)
 
-    errors = list(zip(*(values.get(row, {}).get(ERROR, ()) for row in (WITHOUT, own)), strict=True))
-    gamma, evidence, negative = means(GAMMA), means(EVIDENCE), means(NEGATIVE)
-    number = sum(len(row.get(EVIDENCE, ())) for row in rows)
-    indefinite = number - sum(len(row.get(HESSIAN, ())) for row in rows)
-    shares = [pair for row in values.values() if GAMMA in row for pair in zip(row[GAMMA], row[SIZE], strict=True)]
-    yield Claim.judged(
-        f"Bayesian regularisation keeps the {own} network from following the noise",
-        all(a > b for a, b in errors) if len(errors) > 1 else None,
-        "error against the sine, without and with: "
-        + ("; ".join(f"{a:.3f} and {b:.3f}" for a, b in errors) or "not measured")
-        + f"; from the same weights, without: a prior precision of {NONE:g} and the true noise.",
+    number = len(each(EVIDENCE))
+    shares = [gamma / size for gamma, size in zip(each(GAMMA), each(SIZE), strict=True)]
+    yield Claim.over_seeds(
+        "regularisation by the evidence",
+        f"From the same weights, without: a prior precision of {NONE:g} and the true noise.",
+    )
+    yield Claim.over_seeds(
+        "evidence against the width",
+        "Each network is at its own mode. With one precision a layer a wide network comes to the same function as a "
+        "narrow one.",
     )
     yield Claim.judged(
-        "If a larger network has the same γ, the smaller one was enough: γ saturates with the width",
-        abs(gamma[-1] - gamma[-2]) <= SAME * gamma[-2] if len(gamma) > 2 else None,
-        f"γ = {listed(gamma, '.2f')} for {listed(means(SIZE), '.0f')} parameters (widths {widths}); "
-        f"within {SAME:.0%} between the last two counts.",
+        "definiteness of the Hessian",
+        max(each(NEGATIVE)) > 0,
+        f"With the prior the Hessian stays indefinite in {number - len(each(HESSIAN))} of {number} networks, which "
+        "have no evidence by it. Every γ and evidence here is that of the Gauss–Newton matrix.",
     )
     yield Claim.judged(
-        "The evidence peaks or reaches a plateau: it does not go on rising with the width",
-        max(evidence) - evidence[-1] >= 0 and evidence[-1] - evidence[-2] <= PEAK if len(evidence) > 2 else None,
-        f"log evidence {listed(evidence, '.1f')} for widths {widths}, each at its own mode; a rise of at most "
-        f"{PEAK:g} nat over the last step counts. With one precision a layer a wide network comes to the same "
-        "function as a narrow one.",
+        "range of γ",
+        all(0 <= share <= 1 for share in shares),
+        f"In {number} networks; the largest share of the parameters is {max(shares):.2f}.",
     )
-    yield Claim.judged(
-        "The Hessian may not be positive definite; the generalised Gauss–Newton matrix always is",
-        max(negative) > 0 if negative else None,
-        f"the Hessian of the data term has {listed(negative, '.1f')} negative eigenvalues at the modes of widths "
-        f"{widths}; with the prior it stays indefinite in {indefinite} of {number} networks, which have no "
-        "evidence by it. Every γ and evidence here is that of the Gauss–Newton matrix.",
-    )
-    yield Claim.judged(
-        "γ lies between 0 and the number of parameters",
-        all(0 <= gamma <= size for gamma, size in shares) if shares else None,
-        f"in {len(shares)} networks; the largest share is {max((g / s for g, s in shares), default=0.0):.2f}.",
-    )
-    yield checked(FIXED, FIXED_POINT, "At the fixed point |α‖w‖² − γ| is below 1e-3 for every group")
-    yield checked(
-        SLOPE,
-        DERIVATIVE,
-        "The derivatives of the log evidence in log α and log β are those of finite differences, within 1e-4",
-    )
+    yield checked("fixed point of the evidence", FIXED, FIXED_POINT)
+    yield checked("derivatives of the evidence in log α and log β", SLOPE, DERIVATIVE)
 
 
 @measure.figure

@@ -1,10 +1,9 @@
 """Prior precisions by the online marginal likelihood against one chosen on validation data."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from statistics import mean
 from typing import Any
 
 import torch
@@ -107,8 +106,6 @@ ACCURACY, LOG_LIKELIHOOD = "accuracy in %", "log likelihood"
 CV, ML = "cross-validation", "marginal likelihood"
 GAIN, ERROR = "gain in log likelihood", "its standard error over test images"
 BURN_IN, BY_GRADIENT = "burn-in of one epoch", "by gradient"
-#: Largest difference of log precisions from different starts, and of the NLL from the best.
-AGREEMENT, CLOSE = 0.5, 0.01
 
 
 @dataclass(frozen=True)
@@ -202,7 +199,7 @@ def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Finding
     columns = [f"{way}: {what}" for way in (CV, ML) for what in (ACCURACY, LOG_LIKELIHOOD)]
     theirs = printed(columns, {name: row.printed for name, row in ROWS.items()})
     numbers = (*table.numbers(printed=theirs), *numbers_of_starts(starts))
-    return Findings(numbers, claims(table, starts), {"starts": starts, "absent": absent})
+    return Findings(numbers, claims(starts), {"starts": starts, "absent": absent})
 
 
 def compared(task: Task, grid: Sequence[float]) -> dict[str, float]:
@@ -287,63 +284,42 @@ def spread(courses: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     return {name: max(values) - min(values) for name, values in logs.items()}
 
 
-def claims(found: Mapping[tuple[str, str], Sequence[float]], starts: Mapping[str, Any]) -> Iterator[Claim]:
-    """Yield the verdicts on the table and on the training from several starts."""
-    rows = list(dict.fromkeys(name for name, column in found if column == GAIN))
-    gains = {name: (mean(found[name, GAIN]), 2 * mean(found[name, ERROR])) for name in rows}
-    better = [name for name, (gain, margin) in gains.items() if gain > margin]
-    worse = [name for name, (gain, margin) in gains.items() if gain < -margin]
-    gain_words = "; ".join(f"{name} {gain:+.3f} ± {margin:.3f}" for name, (gain, margin) in gains.items())
-    accuracies = {name: [mean(found[name, f"{way}: {ACCURACY}"]) for way in (CV, ML)] for name in rows}
-    accuracy_words = "; ".join(f"{name} {a:.2f} → {b:.2f}" for name, (a, b) in accuracies.items())
-
+def claims(starts: Mapping[str, Any]) -> Iterator[Claim]:
+    """Yield the claims, from the training from several starts."""
     courses = starts["courses"]
     plain = {name: course for name, course in courses.items() if name not in (BURN_IN, BY_GRADIENT)}
-    ranges = spread(list(plain.values()))
-    worst = max(ranges, key=ranges.__getitem__)
-    agreeing = sum(value <= AGREEMENT for value in ranges.values())
     late, gradient = courses[BURN_IN], courses[BY_GRADIENT]
-    best = min(starts["grid"], key=lambda point: point["test"])
-    learned = {name: course["test"] for name, course in plain.items()}
     fixed_point = courses[f"{gradient['initial']:g}"]
-    by_update = spread([fixed_point, gradient])
-    apart = max(by_update, key=by_update.__getitem__)
-    yield Claim.judged(
-        "The KFAC marginal likelihood gives a higher test log likelihood than cross-validation, in all six rows",
-        None if not rows else len(better) == len(rows),
-        f"Gain of the weights' own predictions, with two standard errors over the test images: "
-        f"{gain_words or 'no row'}. Higher in {len(better)}, lower in {len(worse)} of {len(rows)} rows. Both see "
-        "the same training images; cross-validation also the validation images.",
+    best = min(starts["grid"], key=lambda point: point["test"])
+
+    def apart(runs: Iterable[Mapping[str, Any]]) -> str:
+        ranges = spread(list(runs))
+        worst = max(ranges, key=ranges.__getitem__)
+        return f"by up to {ranges[worst]:.2f} ({worst}, of {len(ranges)} parameter tensors)"
+
+    yield Claim.over_seeds(
+        "log likelihood by the evidence and by cross-validation",
+        "Gains are those of the weights' own predictions. Both see the same training images; cross-validation also "
+        "the validation images.",
     )
-    yield Claim.judged(
-        "… and a higher test accuracy",
-        None if not rows else all(b > a for a, b in accuracies.values()),
-        f"Accuracy in %, cross-validation → marginal likelihood: {accuracy_words or 'no row'}.",
+    yield Claim.over_seeds(
+        "dependence on the initial precision",
+        f"{starts['row']}, {starts['images']:,} images, initial precisions {', '.join(plain)}: log precisions differ "
+        f"{apart(plain.values())}, biases included. The first update comes before the first epoch, and at fixed "
+        "weights the evidence has one maximum: little else is to be expected. With one epoch of burn-in at "
+        f"{late['initial']:g} the network ends with {late['effective_parameters']:.0f} effective parameters, a log "
+        f"evidence of {late['log_evidence'][-1]:.2f} nats per image and a test NLL of {late['test']:.3f}: a constant, "
+        "for ten classes 2.303, if it has collapsed.",
     )
-    yield Claim.judged(
-        f"Learned log precisions do not depend on the initial precision (within {AGREEMENT})",
-        ranges[worst] <= AGREEMENT if len(plain) > 1 else None,
-        f"{starts['row']}, {starts['images']:,} images, initial precisions {', '.join(plain)}: {agreeing} of "
-        f"{len(ranges)} parameter tensors agree, biases included; the largest difference is {ranges[worst]:.2f} "
-        f"({worst}). The first update comes before the first epoch, and at fixed weights the evidence has one "
-        f"maximum: little else is to be expected. With one epoch of burn-in at {late['initial']:g} the network ends "
-        f"with {late['effective_parameters']:.0f} effective parameters, a log evidence of "
-        f"{late['log_evidence'][-1]:.2f} nats per image and a test NLL of {late['test']:.3f}: a constant, for ten "
-        "classes 2.303, if it has collapsed.",
+    yield Claim.over_seeds(
+        "test NLL beside a grid of precisions",
+        f"The best of the grid on the test images themselves is {best['test']:.4f} at precision {best['precision']:g}.",
     )
-    yield Claim.judged(
-        f"Its test NLL is within {CLOSE} of the best of an {len(starts['grid'])}-point grid",
-        max(learned.values()) <= best["test"] + CLOSE,
-        f"Test NLL {', '.join(f'{nll:.4f} from {name}' for name, nll in learned.items())}; the best of the grid on "
-        f"the test images themselves is {best['test']:.4f} at precision {best['precision']:g}.",
-    )
-    yield Claim.judged(
-        "The fixed point may stand for the gradient steps on the hyperparameters (not a claim of the document)",
-        fixed_point["test"] <= gradient["test"] + CLOSE,
-        f"From {gradient['initial']:g}: test NLL {fixed_point['test']:.4f} by the fixed point, "
-        f"{gradient['test']:.4f} by 100 steps of Adam (rate 0.1) for each update; best log evidence "
-        f"{max(fixed_point['log_evidence']):.4f} and {max(gradient['log_evidence']):.4f} nats per image; log "
-        f"precisions differ by up to {by_update[apart]:.2f} ({apart}).",
+    yield Claim.over_seeds(
+        "fixed point and gradient steps",
+        f"From {gradient['initial']:g}, by the fixed point and by 100 steps of Adam (rate 0.1) for each update: best "
+        f"log evidence {max(fixed_point['log_evidence']):.4f} and {max(gradient['log_evidence']):.4f} nats per image; "
+        f"log precisions differ {apart((fixed_point, gradient))}.",
     )
 
 

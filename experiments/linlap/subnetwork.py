@@ -5,7 +5,6 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from statistics import mean
 from typing import Any
 
 import torch
@@ -13,13 +12,24 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 import osculate as osc
-from experiments import TITLES, Claim, Findings, Record, Runner, Table, evaluation, experiment, ignoring, seeded, train
-from experiments.record import word
+from experiments import (
+    TITLES,
+    Claim,
+    Findings,
+    Record,
+    Runner,
+    Table,
+    evaluation,
+    experiment,
+    ignoring,
+    listed,
+    seeded,
+    train,
+)
 
 FULL, DIAGONAL = "full", "diagonal"
+#: The document also compares with VOGN, which is not among the methods of this library.
 MODE, ENSEMBLE, DROPOUT, PATH = "MAP", "deep ensemble", "MC dropout", "SWAG"
-#: Methods that the document compares with; its VOGN is not among those of this library.
-OTHERS = (DROPOUT, ENSEMBLE, PATH)
 #: Batch size on the toy, and the noise scale in training: the evidence of the full posterior finds another.
 BATCH_SIZE, SCALE = 64, 0.25
 #: Points between two clusters, and the share of a gap on each side that is left out.
@@ -28,8 +38,6 @@ BETWEEN, INSIDE = "sd between clusters", "sd on the data"
 KEPT = "sd between clusters, of the full one's"
 #: Fraction of the weights of the toy in the claims.
 TENTH = 0.1
-#: Bounds for kept, lost and inflated, and for better than the mode under shift without a loss before it.
-ENOUGH, LITTLE, INFLATED, BETTER, UNCHANGED = 0.7, 0.5, 3.0, 0.95, 0.2
 KINDS = ("gaussian_noise", "gaussian_blur", "fog", "contrast")
 ANGLES, SEVERITIES = (0, 30, 60, 90, 120, 150, 180), (0, 1, 2, 3, 4, 5)
 
@@ -80,9 +88,14 @@ class Source:
     test_size: int = 1_000
 
     @property
+    def shift(self) -> str:
+        """The shift in a word."""
+        return "corrupted" if self.kinds else "rotated"
+
+    @property
     def title(self) -> str:
         """The set and its shift in words: "rotated MNIST"."""
-        return f"{'corrupted' if self.kinds else 'rotated'} {TITLES.get(self.data, self.data)}"
+        return f"{self.shift} {TITLES.get(self.data, self.data)}"
 
     @property
     def columns(self) -> tuple[str, str]:
@@ -187,7 +200,6 @@ def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Finding
             **{quantity: averaged([run[quantity] for run in runs]) for quantity in ("nll", "accuracy")},
             "chosen": [run["chosen"] for run in runs],
         }
-    means = {key: mean(values) for key, values in table.items()}
     x, y = osc.data.load(settings.toy.data, validation_size=0).train
     warned = [each["warned"] for each in toys]
     data = {
@@ -197,8 +209,7 @@ def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Finding
         "warned": warned,
         "shifts": shifts,
     }
-    rotated, corrupted = image_claims(means, settings.rotated), image_claims(means, settings.corrupted)
-    return Findings(table.numbers(), (*toy_claims(means, warned), *rotated, *corrupted), data)
+    return Findings(table.numbers(), claims(table, warned, settings), data)
 
 
 def toy(settings: Toy, seed: int) -> tuple[dict[tuple[str, str], float], dict[str, Any]]:
@@ -356,105 +367,37 @@ def choose_prior(q: osc.posteriors.Gaussian, data: osc.data.Dataset, runner: Run
         return osc.tune(q, data.validation, temperature=False, progress=runner.progress)
 
 
-#: A mean over runs in words.
-in_words = partial(word, missing="? (not measured)")
-
-
-def ratio(value: float | None, other: float | None) -> float | None:
-    """Return the ratio of two numbers; None if one was not measured."""
-    return None if value is None or not other else value / other
-
-
-def toy_claims(found: Mapping[tuple[str, str], float], warned: Sequence[bool]) -> Iterator[Claim]:
-    """Yield the verdicts on the toy.
+def claims(table: Table, warned: Sequence[bool], settings: Settings) -> Iterator[Claim]:
+    """Yield the claims.
 
     Args:
-        found: Means by row and column.
-        warned: True for each run that warned of weights without curvature.
+        table: Values by row and column.
+        warned: Warnings of weights without curvature, by run.
+        settings: Settings of all three experiments.
     """
-
-    def kept(select: str) -> float | None:
-        return found.get((f"toy: {share(select, TENTH)}", KEPT))
-
-    def inside(row: str) -> float | None:
-        return found.get((f"toy: {row}", INSIDE))
-
-    full, crude, small = (
-        ratio(found.get((f"toy: {row}", BETWEEN)), inside(row)) for row in (FULL, DIAGONAL, share("swag", TENTH))
+    rows = {name: f"toy: {name}" for name in (FULL, share("swag", TENTH), DIAGONAL)}
+    apart = {
+        name: table.mean(row, BETWEEN) / table.mean(row, INSIDE) for name, row in rows.items() if (row, INSIDE) in table
+    }
+    yield Claim.over_seeds(
+        "subnetwork and diagonal over all weights",
+        f"Standard deviation between the clusters over that on the data: {listed(apart, end='; ')}. The diagonal does "
+        "not tell the two apart.",
     )
-    drawn, by_variance, factor = kept("random"), kept("diag_variance"), ratio(inside(DIAGONAL), inside(FULL))
-    for name, select in (("diagonal SWAG", "swag"), ("the function-space score", "function_space")):
-        value = kept(select)
-        yield Claim.judged(
-            "A small subnetwork preserves the uncertainty of the whole network: 10 % of the weights, chosen by "
-            f"{name}, keep {ENOUGH} of the standard deviation between the clusters",
-            None if value is None else value >= ENOUGH,
-            f"They keep {in_words(value)} of it.",
+    yield Claim.over_seeds(
+        "choice by the variances of a diagonal Laplace",
+        "Dead and insensitive weights have no curvature, their variance is the prior's and the largest. A warning said "
+        f"so in {sum(warned)} of {len(warned)} runs. The document takes SWAG's variances, where such weights do not "
+        "move.",
+    )
+    for each in (settings.rotated, settings.corrupted):
+        source = each.source
+        yield Claim.over_seeds(
+            f"{source.shift} images, NLL under shift",
+            f"{source.train_size:,} images, {each.networks.network}; the prior precision of Laplace posteriors by "
+            f"{source.validation_size} validation images without shift: the smallest within a standard error of the "
+            "best NLL.",
         )
-    yield Claim.judged(
-        f"It matters which weights: 10 % drawn at random keep at most {LITTLE}",
-        None if drawn is None else drawn <= LITTLE,
-        f"They keep {in_words(drawn)}; the largest weights keep {in_words(kept('magnitude'))}.",
-    )
-    yield Claim.judged(
-        "Expressive inference over a small subnetwork preserves more uncertainty than crude inference over the "
-        "whole network",
-        None if small is None or crude is None else small > crude,
-        f"Standard deviation between the clusters over that on the data: full {in_words(full)}, subnetwork of 10 % "
-        f"{in_words(small)}, diagonal over all weights {in_words(crude)}: it does not tell the two apart.",
-    )
-    yield Claim.judged(
-        "A diagonal posterior over all weights is unsure where the data are: its standard deviation there is at "
-        f"least {INFLATED:g} times that of the full one",
-        None if factor is None else factor >= INFLATED,
-        f"{in_words(factor)} times.",
-    )
-    yield Claim.judged(
-        f"The variances of a diagonal Laplace posterior choose well too: 10 % of the weights keep {ENOUGH}",
-        None if by_variance is None else by_variance >= ENOUGH,
-        f"The 10 % that a diagonal Laplace posterior is least sure of keep {in_words(by_variance)}: dead and "
-        "insensitive weights have no curvature, their variance is the prior's and the largest. A warning said so in "
-        f"{sum(warned)} of {len(warned)} runs. The document takes SWAG's variances, where such weights do not move.",
-    )
-
-
-def image_claims(found: Mapping[tuple[str, str], float], settings: Images) -> Iterator[Claim]:
-    """Yield the verdicts on one set of images, from means by row and column."""
-    source = settings.source
-    clean, other = source.columns
-    title, ours = source.title, subnetwork(settings.fractions[0])
-    nll = {row: found.get((f"{title}: {row}", f"NLL, {other}")) for row in (MODE, ours, DIAGONAL, *OTHERS)}
-    protocol = (
-        f"{source.train_size:,} images, {settings.networks.network}, {settings.seeds} seed(s); the prior precision of "
-        f"Laplace posteriors by {source.validation_size} validation images without shift: the smallest within a "
-        "standard error of the best NLL."
-    )
-    over_mode, over_diagonal = ratio(nll[ours], nll[MODE]), ratio(nll[ours], nll[DIAGONAL])
-    accuracy, reference = (found.get((f"{title}: {row}", f"accuracy, %, {clean}")) for row in (ours, MODE))
-    change = None if accuracy is None or reference is None else accuracy - reference
-    words = ", ".join(f"{row} {in_words(value)}" for row, value in nll.items())
-    value, rivals = nll[ours], {row: rival for row in OTHERS if (rival := nll[row]) is not None}
-    beaten = [row for row, rival in rivals.items() if value is not None and value < rival]
-    yield Claim.judged(
-        f"{title}: {ours} improves on MAP under shift, NLL over {other} at most {BETTER} times MAP's",
-        None if over_mode is None else over_mode <= BETTER,
-        f"NLL {in_words(value)} against {in_words(nll[MODE])} of MAP, {in_words(over_mode)} times. {protocol}",
-    )
-    yield Claim.judged(
-        f"{title}: its accuracy without shift is within {UNCHANGED} points of MAP's",
-        None if change is None else abs(change) <= UNCHANGED + 1e-9,
-        f"{in_words(change)} points ({in_words(accuracy)} against {in_words(reference)} %).",
-    )
-    yield Claim.judged(
-        f"{title}: it is better than crude approximations over all weights (diagonal Laplace)",
-        None if over_diagonal is None else over_diagonal < 1,
-        f"NLL over {other}: {words}.",
-    )
-    yield Claim.judged(
-        f"{title}: it can outperform some of the best existing methods for uncertainty quantification",
-        None if value is None or len(rivals) < len(OTHERS) else bool(beaten),
-        f"Better than {', '.join(beaten) or 'none of the others'} over {other}; NLL {words}.",
-    )
 
 
 @measure.figure

@@ -36,18 +36,18 @@ def table(data: str, headline: bool) -> tuple[Statement, ...]:
         found += [
             Statement(
                 f"{data}: the NLL of VL is below that of {rival}",
-                f"{data}: the test NLL of VL is below that of {rival}",
+                "",
                 (Test(BELOW, "nats", gap(ours, other, NLL)),),
                 headline=headline,
             ),
             Statement(
                 f"{data}: its accuracy is not below that of {rival}, within half a point",
-                f"{data}: the accuracy of VL is not below that of {rival}",
+                "",
                 (Test(ABOVE, "points", gap(ours, other, ACCURACY), -0.5),),
             ),
             Statement(
                 f"{data}: its calibration error is below that of {rival}",
-                f"{data}: the calibration error of VL is below that of {rival}",
+                "",
                 (Test(BELOW, "ECE", gap(ours, other, ECE)),),
             ),
         ]
@@ -82,7 +82,7 @@ DOCUMENT = Document(
                 *table("Fashion-MNIST", True),
                 Statement(
                     "Fashion-MNIST: drawn labels train as well as the unbiased regulariser, within .01 nats",
-                    "Fashion-MNIST: drawn labels",
+                    "Drawn labels",
                     (Test(BELOW, "nats", gap("Fashion-MNIST: VL, drawn labels", "Fashion-MNIST: VL", NLL), 0.01),),
                     OURS,
                 ),
@@ -101,7 +101,7 @@ DOCUMENT = Document(
             (
                 Statement(
                     "The NLL of VL is below that of MAP and of VI at the same β, mean of four β",
-                    "For many values of β",
+                    "NLL at the same β",
                     tuple(
                         Test(
                             BELOW,
@@ -120,23 +120,23 @@ DOCUMENT = Document(
             (
                 Statement(
                     "log σ cannot get back to the prior at the rate of the weights",
-                    "With the learning",
+                    "Reach of log σ at the rate of the weights",
                     EXACT,
                     cell=("VL, learned variances, β = 1, × 1", "mean log σ/s at the end"),
                 ),
                 Statement(
                     "The bound of VL depends less on the multiplier than VI's",
-                    "The bound of VL",
+                    "",
                     (Test(BELOW, "nats", ranges(BOUND)),),
                 ),
                 Statement(
                     "… and its test NLL",
-                    "The test NLL of VL",
+                    "",
                     (Test(BELOW, "nats", ranges(NLL)),),
                 ),
                 Statement(
                     "Variances in closed form reach the best bound, within .005 nats",
-                    "Variances in closed form",
+                    "",
                     tuple(
                         Test(
                             ABOVE,
@@ -161,14 +161,14 @@ DOCUMENT = Document(
             (
                 Statement(
                     "A step of VL takes three of MAP, and one of VI takes one",
-                    "VL is about three",
+                    "Steps of VL and VI",
                     COST,
                     headline=True,
                     cell=("LeNet: VI", "steps of MAP"),
                 ),
                 Statement(
                     "With a quarter of the batch in every other step, VL takes at most 1.7, whatever the network",
-                    "With the regul",
+                    "Steps of VL with a quarter of the batch in every other one",
                     COST,
                     OURS,
                     cell=("MLP: VL", "steps of MAP"),

@@ -157,7 +157,7 @@ def _costs(work: Mapping[str, Callable[[], None]], settings: Settings, device: t
 
 
 def claims(table: Table, settings: Settings) -> Iterator[Claim]:
-    """Yield the verdicts on the methods that were timed."""
+    """Judge the methods that were timed."""
     cost = {(n, m): median(table[f"{n}: {m}", COST]) for n in settings.networks for m in settings.methods}
 
     def words(method: str) -> str:
@@ -166,16 +166,16 @@ def claims(table: Table, settings: Settings) -> Iterator[Claim]:
     network = next((each for each in (PUBLISHED, SMALL) if each in settings.networks), None)
     if network is not None and {DRAWN, VARIATIONAL, WEIGHTS} <= set(settings.methods):
         yield Claim.judged(
-            "VL is about three times slower than MAP, and VI about as fast as MAP",
+            "Steps of VL and VI",
             2.25 <= cost[network, DRAWN] <= 3.5 and cost[network, VARIATIONAL] <= 1.25,
-            f"steps of MAP, VL with drawn labels: {words(DRAWN)}; VI: {words(VARIATIONAL)} with noise on the "
+            f"Steps of MAP, VL with drawn labels: {words(DRAWN)}; VI: {words(VARIATIONAL)} with noise on the "
             f"outputs of layers, {words(WEIGHTS)} with noise on weights. The document prints 2.75 and 1.03.",
         )
     if LAPLACE in settings.methods:
         yield Claim.judged(
-            "With the regulariser of a quarter of the batch in every other step, VL costs at most 1.7 steps of MAP",
+            "Steps of VL with a quarter of the batch in every other one",
             max(cost[network, LAPLACE] for network in settings.networks) <= 1.7,
-            f"{words(LAPLACE)}.",
+            f"Steps of MAP, with the regulariser of a quarter of the batch: {words(LAPLACE)}.",
         )
 
 

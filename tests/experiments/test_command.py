@@ -31,7 +31,7 @@ def test_a_run_leaves_record_figure_and_then_the_page(
     assert record.setup.settings["side"] == 5
     assert path.with_suffix(".png").is_file()
     out = " ".join(capsys.readouterr().out.split())
-    assert " ".join(record.findings.claims[0].text.split()) in out
+    assert " ".join(str(record.findings.claims[0]).split()) in out
     assert main(["--results", "experiments/results"]) == 0
     for page, text in pages(Path("experiments/results")).items():
         assert page.read_text(encoding="utf-8") == text

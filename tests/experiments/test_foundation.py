@@ -1,14 +1,12 @@
-"""Adapters of a language model of source code: functions and tokens, the classifier, and the verdicts."""
+"""Adapters of a language model of source code: functions and tokens, and the classifier."""
 
 import pytest
 import torch
 
 import osculate as osc
-from experiments import Table, beyond, interval
-from experiments.foundation import source, worth
+from experiments.foundation import source
 from experiments.foundation.adapters import Adapted, Classifier
 from experiments.foundation.source import END, Source, Vocabulary, described, library, split
-from experiments.record import FAILS, HOLDS, UNTESTED
 from tests.errors import says
 
 LONG = "x = 1  # " + 150 * "a"
@@ -69,17 +67,3 @@ def test_adapters_start_at_the_base_and_padding_does_not_count() -> None:
     assert torch.allclose(model(tokens), model(padded), atol=1e-6)
     layer = torch.nn.Linear(4, 3)
     assert torch.equal(Adapted(layer, 2, 0.5)(torch.ones(1, 4)), layer(torch.ones(1, 4)))
-
-
-def test_the_interval_decides() -> None:
-    assert interval([1.0]) == (-float("inf"), float("inf"))
-    assert beyond([1.0], 0.1) is None
-    table = Table()
-    for seed in range(5):
-        table.add(worth.NETWORK, {worth.NLL: 1.0, worth.ECE: 0.2, worth.AUROC: 0.5})
-        table.add(worth.POSTERIOR, {worth.NLL: 0.9 + 0.01 * seed, worth.ECE: 0.2, worth.AUROC: 0.5 + 0.01 * seed})
-    found = [
-        worth.judged(table, column, margin, "by {}", worth.NETWORK, sign).verdict
-        for column, margin, sign in ((worth.NLL, 0.02, -1), (worth.ECE, 0.01, -1), (worth.AUROC, 0.01, 1))
-    ]
-    assert found == [HOLDS, FAILS, UNTESTED]

@@ -1,7 +1,7 @@
-"""UCI and MacKay's example: verdicts that fall either way, and splits that go on where they were interrupted."""
+"""UCI and MacKay's example: cases that are named, exact claims, and splits that go on where they were interrupted."""
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,57 +11,18 @@ import torch
 import osculate as osc
 from experiments import Runner
 from experiments.linlap import mackay as linlap_mackay, uci
-from experiments.linlap.uci import DIAG, DROPOUT, FULL, KRON, MAP, SAMPLED, Cells
-from experiments.record import FAILS, HOLDS, UNTESTED, Claim
+from experiments.linlap.uci import DROPOUT, FULL, MAP
+from experiments.record import FAILS, HOLDS
 
 
-def verdicts(claims: Iterable[Claim]) -> list[str]:
-    return [claim.verdict for claim in claims]
-
-
-def standard(full: float, mode: float, sampled: float, others: float) -> Cells:
-    ways = {FULL: full, MAP: mode, SAMPLED: sampled, KRON: others, DIAG: others}
-    return {name: {way: [value, value] for way, value in ways.items()} for name in uci.NAMES}
-
-
-@pytest.mark.parametrize(
-    ("found", "expected"),
-    [
-        (standard(6.0, 5.0, 2.0, 5.5), [HOLDS] * 7),
-        (standard(-0.5, -0.4, -1.0, -0.2), [FAILS, HOLDS, HOLDS, FAILS, FAILS, FAILS, FAILS]),
-        (standard(-5.0, -6.0, -5.5, -6.0), [FAILS, FAILS, FAILS, FAILS, FAILS, FAILS, HOLDS]),
-        ({"diabetes": {FULL: [1.0]}}, [UNTESTED] * 7),
-    ],
-)
-def test_verdicts_of_the_standard_splits(found: Cells, expected: list[str]) -> None:
-    claims = list(uci.claims(found))
-    assert verdicts(claims) == expected
-    assert all("None" not in claim.evidence for claim in claims)
-
-
-def gap(full: float, mode: float, diag: float, naval: float) -> Cells:
-    found = {name: {FULL: [full], MAP: [mode], DIAG: [diag], SAMPLED: [-9.0]} for name in uci.GAP_SETS}
-    return {**found, "naval": {FULL: [naval], MAP: [0.0]}}
-
-
-@pytest.mark.parametrize(
-    ("found", "expected"),
-    [
-        (gap(2.0, -150.0, -1.0, 1.0), [HOLDS] * 7),
-        (gap(-2.5, -50.0, -4.0, 1.0), [HOLDS, HOLDS, FAILS, HOLDS, FAILS, FAILS, FAILS]),
-        (gap(-3.5, -5.0, -9.0, -1.0), [FAILS, HOLDS, FAILS, FAILS, HOLDS, FAILS, FAILS]),
-        (gap(2.0, -150.0, -1.0, -1.0), [HOLDS] * 5 + [FAILS, HOLDS]),
-        ({}, [UNTESTED] * 7),
-    ],
-)
-def test_verdicts_of_the_gap_splits(found: Cells, expected: list[str]) -> None:
-    assert verdicts(uci.gap_claims(found)) == expected
-
-
-def test_differences_are_taken_on_the_splits_that_have_both() -> None:
-    found = {"wine": {FULL: [1.0, 3.0, 100.0], DROPOUT: [0.0, 1.0]}}
-    assert uci.paired(found, "wine", FULL, DROPOUT) == 1.5
-    assert uci.paired(found, "wine", FULL, MAP) is None
+def test_sets_are_compared_on_the_splits_that_have_both() -> None:
+    found = {"wine": {FULL: [1.0, 3.0, -100.0], DROPOUT: [2.0, 3.0]}, "yacht": {FULL: [2.0]}, "diabetes": {FULL: [0.0]}}
+    assert uci.worse_on(found, FULL, DROPOUT) == "wine (by 0.5)"
+    assert uci.worse_on(found, DROPOUT, FULL) == uci.worse_on(found, FULL, MAP) == "no set"
+    assert uci.behind(found, uci.PUBLISHED) == "wine"
+    evidence = [claim.evidence for claim in (*uci.claims(found), *uci.gap_claims(found))]
+    assert "trained here is ahead of it on wine (by 0.5)." in evidence[2]
+    assert evidence[4].startswith("Median over gaps: not measured.")
 
 
 def test_an_interrupted_run_goes_on_with_the_next_split(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,29 +91,24 @@ def test_a_split_of_yacht_in_original_units(data_folder: Path) -> None:
     assert 0.1 < found[uci.rmse(MAP)] < 15.2  # the standard deviation of the targets
 
 
-def mackay(without: float, gamma: Sequence[float], evidence: Sequence[float], hessian: float, check: float) -> Mapping:
+def mackay(gamma: float, negative: float, check: float) -> Mapping[str, Mapping[str, list[float]]]:
     m = linlap_mackay
-    found: dict[str, dict[str, list[float]]] = {m.WITHOUT: {m.ERROR: [without] * 2}}
-    for width, g, e in zip((3, 6, 12), gamma, evidence, strict=True):
-        row = {m.GAMMA: g, m.SIZE: 3.0 * width + 1, m.EVIDENCE: e, m.NEGATIVE: hessian, m.ERROR: 0.1}
-        found[f"1-{width}-1"] = {name: [value] * 2 for name, value in (row | {m.FIXED: check, m.SLOPE: check}).items()}
-    return found
+    row = {m.GAMMA: gamma, m.SIZE: 10.0, m.EVIDENCE: -9.0, m.NEGATIVE: negative, m.FIXED: check, m.SLOPE: check}
+    return {"1-3-1": {name: [value] * 2 for name, value in row.items()}, m.WITHOUT: {m.SIZE: [10.0] * 2}}
 
 
 @pytest.mark.parametrize(
     ("values", "expected"),
     [
-        (mackay(0.5, (4.0, 5.0, 5.1), (-20.0, -15.0, -15.1), 2.0, 1e-6), [HOLDS] * 7),
-        (mackay(0.05, (4.0, 8.0, 20.0), (-20.0, -15.0, -5.0), 0.0, 1e-2), [FAILS] * 4 + [HOLDS] + [FAILS] * 2),
-        (
-            mackay(0.5, (4.0, 5.0, 50.0), (-9.0, -15.0, -15.1), 2.0, 5e-4),
-            [HOLDS, FAILS, HOLDS, HOLDS, FAILS, HOLDS, FAILS],
-        ),
-        ({}, [UNTESTED] * 7),
+        (mackay(4.0, 2.0, 1e-6), [HOLDS] * 4),
+        (mackay(20.0, 0.0, 1e-2), [FAILS] * 4),
+        (mackay(-1.0, 2.0, 5e-4), [HOLDS, FAILS, HOLDS, FAILS]),
     ],
 )
-def test_verdicts_of_mackays_example(values: Mapping, expected: list[str]) -> None:
-    assert verdicts(linlap_mackay.claims(values, linlap_mackay.Settings(widths=(3, 6, 12)))) == expected
+def test_exact_claims_of_mackays_example(values: Mapping[str, Mapping[str, list[float]]], expected: list[str]) -> None:
+    found = list(linlap_mackay.claims(values))
+    assert [claim.verdict for claim in found[2:]] == expected
+    assert "indefinite in 2 of 2 networks" in found[2].evidence
 
 
 def test_a_wrong_derivative_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from experiments.pages import pages
-from experiments.record import FAILS, HOLDS, UNTESTED, Claim, Findings, Number, Record, Setup, read_record
+from experiments.record import FAILS, HOLDS, UNDECIDED, UNTESTED, Claim, Findings, Number, Record, Setup, read_record
 
 
 def record(name: str = "lae-test", data: dict | None = None) -> Record:
@@ -68,6 +68,7 @@ def test_numbers_as_people_write_them(values: tuple[float, ...], text: str) -> N
 
 def test_a_claim_has_a_known_verdict_and_evidence() -> None:
     assert [Claim.judged("c", holds, "e").verdict for holds in (True, False, None)] == [HOLDS, FAILS, UNTESTED]
+    assert Claim.over_seeds("c", "e").verdict == UNDECIDED, "until the rule decides it"
     with pytest.raises(ValueError, match="'perhaps'.*'holds'"):
         Claim("c", "perhaps", "e")
     with pytest.raises(ValueError, match="evidence"):
