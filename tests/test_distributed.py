@@ -90,6 +90,7 @@ def compared(group: Processes, structure: str, likelihood: str, dtype: torch.dty
 
 
 @pytest.mark.parametrize("structure", QUICK)
+@pytest.mark.slow
 def test_answers_are_those_of_one_process(group: Processes, structure: str) -> None:
     compared(group, structure, "categorical", torch.double)
 

@@ -95,6 +95,7 @@ def live(shape: torch.Size) -> int:
     return len({tensor.untyped_storage().data_ptr() for tensor in found})
 
 
+@pytest.mark.slow
 def test_the_base_is_neither_copied_nor_saved(tmp_path: Path) -> None:
     model, (x, _) = causal_model(vocabulary=VOCABULARY), sequences()
     table, path = model.embed.weight, tmp_path / "q.safetensors"
@@ -247,6 +248,7 @@ def test_recomputed_activations_are_not_kept() -> None:
 
 
 @pytest.mark.parametrize("link", ["functions", None])
+@pytest.mark.slow
 def test_averages_over_draws_have_their_monte_carlo_error(link: str | None) -> None:
     model, (x, _) = causal_model(), sequences(2, 3)
     q = fit(model)

@@ -110,6 +110,7 @@ def test_an_optimisation_finds_the_maximum_of_a_bowl() -> None:
     assert_close(found.point, torch.full((2,), 0.3, dtype=DOUBLE), 0.3)
 
 
+@pytest.mark.slow
 def test_a_fit_passes_through_values_without_noise_and_is_uncertain_elsewhere() -> None:
     x = torch.rand(12, 1, generator=torch.Generator().manual_seed(0), dtype=DOUBLE)
     y = 100 + 50 * (6 * x).sin()

@@ -39,6 +39,7 @@ def test_arrays_are_those_of_the_network_s_type(dtype: torch.dtype, given: type)
     assert osc.laplace(model, likelihood, (x, LABELS), validation=(x, LABELS)).tuning is not None
 
 
+@pytest.mark.slow
 def test_targets_of_other_types() -> None:
     y = X[:, :1] + 1
     q = osc.laplace(network(outputs=1), osc.likelihoods.Gaussian(), (X, y))

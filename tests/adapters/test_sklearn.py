@@ -76,6 +76,7 @@ def test_a_classifier_with_words_as_labels() -> None:
     np.testing.assert_allclose(osc.predict(fitted.posterior_, x).probs, probabilities[:5])
 
 
+@pytest.mark.slow
 def test_standard_deviations_include_the_noise_and_have_the_units_of_the_targets() -> None:
     fitted = regressor().fit(X, VALUES)
     mean, std = fitted.predict(X, return_std=True)
@@ -101,6 +102,7 @@ def test_a_prior_of_the_user_stays_and_the_noise_is_chosen(prior: Any) -> None:
     assert float(labels.posterior_.prior.precision) == pytest.approx(float(expected))
 
 
+@pytest.mark.slow
 def test_several_targets_and_single_precision() -> None:
     Y = np.stack([VALUES, -3 * X[:, 1]], 1)
     fitted = regressor(epochs=20).fit(X.astype(np.float32), Y)

@@ -95,6 +95,7 @@ def test_a_posterior_over_some_layers_leaves_the_others_certain(structure: str) 
     assert bool((decoder.reconstruct(x, via="linearised", exact=True).weight_variance > 0).all())
 
 
+@pytest.mark.slow
 def test_few_single_weights_of_the_encoder() -> None:
     x, q = images(3), posterior("full", prior=10.0, subset=_chosen(0, 5))
     found = Representation(q).encode(x, via="linearised").weight_variance
@@ -134,6 +135,7 @@ def test_images_by_draws_of_the_linear_function_vary_as_its_exact_diagonal(struc
     torch.testing.assert_close(exact.log_prob(x), normal.log_prob(x).flatten(1).sum(1))
 
 
+@pytest.mark.slow
 def test_the_linear_network_is_the_network_where_the_posterior_is_narrow() -> None:
     r, x = Representation(posterior("diag", "residual", prior=1e8)), images(3)
     drawn = r.reconstruct(x, 500, generator=generator())

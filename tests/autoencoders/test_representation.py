@@ -93,6 +93,7 @@ def test_few_codes_of_many_networks_and_many_codes_of_few_give_the_same_parts_of
     torch.testing.assert_close(few.latent_variance, many.latent_variance, rtol=0.15, atol=0)
 
 
+@pytest.mark.slow
 def test_codes_alone_give_no_variance_by_weights() -> None:
     x = images(3)
     sure = osc.laplace(network(VAE), LIKELIHOOD, (x, x), structure="diag", prior=1e12, subset=["decoder"], refine=False)
@@ -100,6 +101,7 @@ def test_codes_alone_give_no_variance_by_weights() -> None:
     assert float((image.weight_variance / image.latent_variance).mean()) < 0.1
 
 
+@pytest.mark.slow
 def test_the_latent_variance_of_a_linear_encoder_is_that_of_the_linearised_posterior() -> None:
     """Small variances: 1000 sampled encoders against K columns of J."""
     torch.manual_seed(0)

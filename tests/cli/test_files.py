@@ -196,6 +196,7 @@ def test_a_prior_by_the_layers_that_a_normalisation_undoes(run: Any, own: Path, 
     assert "--subset last_layer leaves some out" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_what_was_held_out_tunes_the_posterior(run: Any, classifier: Path, tmp_path: Path, capsys: Any) -> None:
     assert run("fit", "--checkpoint", classifier, "--output", tmp_path) == 0
     out = capsys.readouterr().out
@@ -429,6 +430,7 @@ def test_inputs_of_another_shape_are_refused(run: Any, classifier: Path, tmp_pat
     assert "(1, 9, 9) each, but the network takes (1, 8, 8)" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_posterior_of_an_earlier_training_is_refused(run: Any, classifier: Path, tmp_path: Path, capsys: Any) -> None:
     shutil.copytree(classifier, tmp_path / "run")
     again = ("--config", classifier / "config.yaml", "--seed", 1, "--epochs", 1, "--output", tmp_path / "run")
@@ -446,6 +448,7 @@ def test_a_posterior_of_an_earlier_training_is_refused(run: Any, classifier: Pat
 # ---- evaluate -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_evaluate_puts_map_beside_laplace(run: Any, classifier: Path, capsys: Any) -> None:
     assert run("evaluate", "--posterior", classifier / "posterior.safetensors", "--ood", "all") == 0
     out = capsys.readouterr().out
@@ -669,6 +672,7 @@ def test_permissions_follow_the_mask_of_the_user(classifier: Path) -> None:
         assert (classifier / name).stat().st_mode & 0o777 == 0o666 & ~mask
 
 
+@pytest.mark.slow
 def test_an_interrupted_fit_goes_on(
     run: Any, classifier: Path, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -84,6 +84,7 @@ def first_of_their_posterior() -> set[str]:
         for name in NAMES
     ],
 )
+@pytest.mark.slow
 def test_a_classifier_of_ones_own(run: Any, own: str, tmp_path: Path, method: str, capsys: Any) -> None:
     out, model = tmp_path / "run", ("--model", own)
     options = (*DIGITS, *few(method), *model, "--output", out)
@@ -388,6 +389,7 @@ def test_variational_laplace_warns_of_a_network_with_kinks_alone(run: Any, tmp_p
     assert "piecewise linear" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_training_too_short_for_its_method_warns(run: Any, tmp_path: Path, capsys: Any) -> None:
     words = ("train", *DIGITS, "--output", tmp_path, "--batch-size", 30)
     assert run(*words, *few("ivon"), "--batch-size", 30, "--epochs", 2) == 0

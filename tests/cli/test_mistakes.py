@@ -162,6 +162,7 @@ def test_other_ends_have_their_own_exit_status(
     assert capsys.readouterr().err.startswith("program: ")
 
 
+@pytest.mark.slow
 def test_an_output_that_nobody_reads_ends_the_command() -> None:
     reading, writing = os.pipe()
     os.close(reading)

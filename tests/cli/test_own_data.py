@@ -215,6 +215,7 @@ def test_cells_that_a_spreadsheet_would_execute_are_quoted(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("named", [True, False])
+@pytest.mark.slow
 def test_every_command_reads_npy_files(run: Any, tmp_path: Path, named: bool) -> None:
     x, y = np.random.default_rng(0).normal(size=(60, 3)), np.arange(60) % 2
     np.save(tmp_path / "x_inputs.npy", x + y[:, None])

@@ -86,6 +86,7 @@ def test_a_picture_is_measured_and_reconstructed(
     assert "--resume to go on with it, --overwrite to replace it" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_measured_data_need_nothing_but_the_file(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     truth = 30 * shepp_logan(16)
     operator = RayTransform((16, 16), [0.1, 0.7, 1.3, 1.9, 2.5])

@@ -124,6 +124,7 @@ def test_a_saturated_network_is_told() -> None:
         _ = LinearisedImage(operator, torch.ones(operator.data_shape).double(), fitted, SIGMA, rank=20).q
 
 
+@pytest.mark.slow
 def test_tuning_climbs_finds_the_noise_and_keeps_a_known_one(model: LinearisedImage) -> None:
     unknown = again(model, noise=None)
     start = unknown.q.replace(likelihood=Gaussian(1.0))
@@ -145,6 +146,7 @@ def test_predcp_lets_images_vary_less(model: LinearisedImage) -> None:
 
 
 @pytest.mark.parametrize("rank", [800, pytest.param(30, marks=pytest.mark.slow)], ids=["whole basis", "part"])
+@pytest.mark.slow
 def test_draws_have_the_exact_covariance(rank: int) -> None:
     """On 16 × 16 pixels, in single precision."""
     image = small(RayTransform((16, 16), 4), width=3, dtype=torch.float32, rank=rank)

@@ -124,6 +124,7 @@ def test_intervals(every: Any) -> None:
         interval(every)
 
 
+@pytest.mark.slow
 def test_one_at_a_time(tmp_path: Path) -> None:
     path = tmp_path / "fit.ckpt"
     with Checkpoint(path, 1), pytest.raises(ValueError, match=says("fit.ckpt", "in use", "its own file")):

@@ -137,6 +137,7 @@ def test_refined_posteriors_of_convolutions(network: str, structure: str) -> Non
 
 
 @pytest.mark.parametrize("subset", ["last_layer", "all"])
+@pytest.mark.slow
 def test_double_precision_is_kept(subset: str) -> None:
     q, x = posterior(double=True, subset=subset, prior=1.0)
     for found, truth in zip(osc.deploy(q)(x), expected(q, x), strict=True):
@@ -189,6 +190,7 @@ def test_classes_of_pixels() -> None:
         assert module(x)[0].shape == (6, *y.shape[1:], 2)
 
 
+@pytest.mark.slow
 def test_nothing_changes_it() -> None:
     q, x = posterior(structure="kron", prior=1.0)
     model = mlp(3)
@@ -206,6 +208,7 @@ def test_nothing_changes_it() -> None:
 
 
 @pytest.mark.parametrize("subset", ["last_layer", "all"])
+@pytest.mark.slow
 def test_it_needs_neither_the_posterior_nor_the_network(subset: str) -> None:
     torch.manual_seed(0)
     model, x = mlp(3), torch.randn(30, 4)
@@ -219,6 +222,7 @@ def test_it_needs_neither_the_posterior_nor_the_network(subset: str) -> None:
 
 
 @pytest.mark.parametrize("subset", ["last_layer", "all"])
+@pytest.mark.slow
 def test_files(subset: str, tmp_path: Path) -> None:
     q, x = posterior(subset=subset, prior=1.0)
     module = osc.deploy(q)

@@ -216,6 +216,7 @@ def test_the_noise_is_that_of_the_held_out_data() -> None:
     assert_close(left.offset, q.offset, 1e-6)
 
 
+@pytest.mark.slow
 def test_the_network_alone_is_a_limit_of_the_candidates() -> None:
     q, data = regression()
     wrong = q.replace(offset=-4 * q.offset)

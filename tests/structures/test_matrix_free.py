@@ -60,6 +60,7 @@ def test_where_the_sketch_is_exact_so_is_everything(net: str) -> None:
     check_functional_variance(q, reference.jacobian(model, x), x)
 
 
+@pytest.mark.slow
 def test_solves_and_samples_are_as_exact_as_the_tolerance() -> None:
     q, model, x = fitted()
     dense = dense_precision(q)
