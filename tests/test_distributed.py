@@ -89,8 +89,8 @@ def compared(group: Processes, structure: str, likelihood: str, dtype: torch.dty
             assert_close(found[name], value, 1e-9 if exact else 1e-4 if solved else 1e-5)
 
 
-@pytest.mark.parametrize("structure", QUICK)
 @pytest.mark.slow
+@pytest.mark.parametrize("structure", QUICK)
 def test_answers_are_those_of_one_process(group: Processes, structure: str) -> None:
     compared(group, structure, "categorical", torch.double)
 

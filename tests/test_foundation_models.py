@@ -247,8 +247,8 @@ def test_recomputed_activations_are_not_kept() -> None:
 # tokens
 
 
-@pytest.mark.parametrize("link", ["functions", None])
 @pytest.mark.slow
+@pytest.mark.parametrize("link", ["functions", None])
 def test_averages_over_draws_have_their_monte_carlo_error(link: str | None) -> None:
     model, (x, _) = causal_model(), sequences(2, 3)
     q = fit(model)

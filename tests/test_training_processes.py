@@ -92,7 +92,6 @@ def trained(rank: int, size: int, method: str, uneven: bool) -> dict[str, Tensor
 @pytest.mark.parametrize(
     "method", [name if name == "map" else pytest.param(name, marks=pytest.mark.release) for name in METHODS]
 )
-@pytest.mark.slow
 def test_steps_of_two_processes_are_those_of_one(two: Processes, method: str, uneven: bool) -> None:
     expected = trained(0, 1, method, uneven)
     for found in two.run(trained, method, uneven).values():

@@ -50,11 +50,11 @@ def generator() -> torch.Generator:
 STRUCTURES = "full", "diag", "approx_diag", "kron"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("structure", "kind"),
     [*((name, "conv") for name in STRUCTURES), ("full", "mlp"), ("kron", "mlp"), ("diag", "residual")],
 )
-@pytest.mark.slow
 def test_codes_vary_as_those_of_drawn_encoders_where_the_posterior_is_narrow(structure: str, kind: str) -> None:
     r, x = Representation(posterior(structure, kind)), images(5)
     drawn, linear = r.encode(x, DRAWS, generator()), r.encode(x, via="linearised")

@@ -76,6 +76,7 @@ def first_of_their_posterior() -> set[str]:
     return set({posterior_of(name): name for name in reversed(NAMES)}.values())
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
     "method",
@@ -84,7 +85,6 @@ def first_of_their_posterior() -> set[str]:
         for name in NAMES
     ],
 )
-@pytest.mark.slow
 def test_a_classifier_of_ones_own(run: Any, own: str, tmp_path: Path, method: str, capsys: Any) -> None:
     out, model = tmp_path / "run", ("--model", own)
     options = (*DIGITS, *few(method), *model, "--output", out)

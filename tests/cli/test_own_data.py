@@ -214,8 +214,8 @@ def test_cells_that_a_spreadsheet_would_execute_are_quoted(tmp_path: Path) -> No
     assert [row[0] for row in rows] == ["'=1+1", "'+cmd|' /C calc'!A0", "'@SUM(A1)", "'-x", "-1.5", "plain", "'\tx"]
 
 
-@pytest.mark.parametrize("named", [True, False])
 @pytest.mark.slow
+@pytest.mark.parametrize("named", [True, False])
 def test_every_command_reads_npy_files(run: Any, tmp_path: Path, named: bool) -> None:
     x, y = np.random.default_rng(0).normal(size=(60, 3)), np.arange(60) % 2
     np.save(tmp_path / "x_inputs.npy", x + y[:, None])

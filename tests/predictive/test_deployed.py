@@ -136,8 +136,8 @@ def test_refined_posteriors_of_convolutions(network: str, structure: str) -> Non
     check(*posterior(network, "categorical", True, structure=structure))
 
 
-@pytest.mark.parametrize("subset", ["last_layer", "all"])
 @pytest.mark.slow
+@pytest.mark.parametrize("subset", ["last_layer", "all"])
 def test_double_precision_is_kept(subset: str) -> None:
     q, x = posterior(double=True, subset=subset, prior=1.0)
     for found, truth in zip(osc.deploy(q)(x), expected(q, x), strict=True):
@@ -207,8 +207,8 @@ def test_nothing_changes_it() -> None:
     assert all(parameter.requires_grad for parameter in model.parameters())
 
 
-@pytest.mark.parametrize("subset", ["last_layer", "all"])
 @pytest.mark.slow
+@pytest.mark.parametrize("subset", ["last_layer", "all"])
 def test_it_needs_neither_the_posterior_nor_the_network(subset: str) -> None:
     torch.manual_seed(0)
     model, x = mlp(3), torch.randn(30, 4)
@@ -221,8 +221,8 @@ def test_it_needs_neither_the_posterior_nor_the_network(subset: str) -> None:
     assert_agrees(module(x), before)
 
 
-@pytest.mark.parametrize("subset", ["last_layer", "all"])
 @pytest.mark.slow
+@pytest.mark.parametrize("subset", ["last_layer", "all"])
 def test_files(subset: str, tmp_path: Path) -> None:
     q, x = posterior(subset=subset, prior=1.0)
     module = osc.deploy(q)

@@ -276,8 +276,8 @@ def test_random_data_at_positions_have_the_covariance_of_the_curvature(net: str)
 SDD = MatrixFree(solver="sdd")
 
 
-@pytest.mark.parametrize("kind", ["ggn", "empirical_fisher"])
 @pytest.mark.slow
+@pytest.mark.parametrize("kind", ["ggn", "empirical_fisher"])
 def test_solvers_agree_on_predictive_variances(kind: str) -> None:
     """Cholesky, conjugate gradients to 1e-4 and stochastic dual descent to 2e-2, at their default tolerances."""
     torch.manual_seed(0)
