@@ -16,7 +16,8 @@ To add an experiment, write ``experiments/<folder>/<name>.py`` after the model o
 
 Before the run, state its claims in the folder's ``stated.py``: direction, unit and margin, which the rule of verdicts
 (``rule.py``) compares with the record. An experiment itself judges only what is exact or of cost
-(:meth:`Claim.judged`); :meth:`Claim.over_seeds` adds words to what the rule decides.
+(:meth:`Claim.judged`); :meth:`Claim.over_seeds` adds words to what the rule decides. The text of either is the
+``of`` of its statement.
 
 Then add the module to the import line of the folder's ``__init__.py``, and its tiny settings to ``TINY`` in
 ``tests/experiments/test_reproductions.py``.
@@ -32,8 +33,6 @@ from experiments.record import (
     Number,
     Record,
     all_pass,
-    differences,
-    estimate,
     listed,
     printed,
     read_record,

@@ -32,7 +32,7 @@ def confirmed(stale: Stale) -> Record:
     """Return a record with the digests of today's code, if that gives the numbers of the record's own commit.
 
     Compared are the tiny runs of the tests, with one seed, in a working tree of the commit and in this one. Numbers
-    that a repetition does not give, such as seconds, are not compared.
+    that a repetition does not give, such as seconds, are not compared. The words of its claims stay those of then.
 
     Args:
         stale: A record of which only the code is another.

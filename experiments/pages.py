@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from experiments.causes import CAUSES
-from experiments.documents import DOCUMENTS, artefact, family, outcomes
+from experiments.documents import DOCUMENTS, family, outcomes
 from experiments.experiment import REGISTRY
-from experiments.record import FAILS, FOLLOWS, HOLDS, UNDECIDED, UNTESTED, Claim, Record, records_in
+from experiments.record import FAILS, HOLDS, UNDECIDED, UNTESTED, Claim, Record, records_in
 from experiments.rule import LEVEL
 from experiments.statements import Artefact, Document, Outcome, Statement, named, place_of
 from experiments.trials import scales
@@ -247,10 +247,7 @@ def section(record: Record, name: str, folder: Path) -> str:
     if rows:
         lines += [f"| | {' | '.join(heading[1:])} |", "|---" * len(heading) + "|"]
         lines += [f"| {' | '.join(cells)} |" for cells in rows]
-    statements = known.statements if (known := artefact(name)) else ()
-    claims = tuple(record.findings.claims)
-    texts = {place_of(each, claims): each.text for each in statements}
-    return "\n".join([*lines, "", *(_claim(each, texts.get(i, each.text)) for i, each in enumerate(claims)), ""])
+    return "\n".join([*lines, "", *map(_claim, record.findings.claims), ""])
 
 
 def _tried(record: Record) -> str:
@@ -260,7 +257,6 @@ def _tried(record: Record) -> str:
     return f" Not run: {words}; a test takes three steps of it." if found else ""
 
 
-def _claim(claim: Claim, text: str) -> str:
-    tested = f" *{claim.tested.removeprefix(f'{text}: ')}.*" if claim.tested else ""
-    evidence = "" if claim.evidence == FOLLOWS else f" {claim.evidence}"
-    return f"* {text}: **{claim.verdict}**.{tested}{evidence}"
+def _claim(claim: Claim) -> str:
+    tested = f" *{claim.tested}.*" if claim.tested else ""
+    return f"* {claim.stated or claim.text}: **{claim.verdict}**.{tested} {claim.evidence}".rstrip()

@@ -32,10 +32,10 @@ TITLES = {
 TITLES |= {"cifar10": "CIFAR-10", "cifar10_jpeg": "CIFAR-10", "cifar100": "CIFAR-100", "svhn": "SVHN"}
 
 HOLDS, FAILS, UNDECIDED = "holds", "does not hold", "undecided"
+#: Entries of a claim beside its text and verdict, which older records may lack.
+WORDS = ("evidence", "stated", "tested")
 #: Verdict of a claim that the measurement has no numbers for.
 UNTESTED = "not tested at this scale"
-#: Evidence of a claim that only its numbers decide.
-FOLLOWS = "It follows from the table."
 
 
 @dataclass(frozen=True)
@@ -104,27 +104,28 @@ class Claim:
     """A claim of the document, with a verdict by our numbers.
 
     Args:
-        text: Subject in a few words, by which the statement in ``stated.py`` names it.
+        text: Name of its statement in ``stated.py`` (``Statement.of``), a few words; or the whole statement if only its
+            numbers decide.
         verdict: "holds", "does not hold", "undecided" or "not tested at this scale".
-        evidence: Numbers in words, and the reason if the claim fails.
-        tested: The claim as it is stated for the rule of verdicts, and the comparison that decides.
+        evidence: Words that the table does not say; of claims that are exact or of cost, what decides.
+        stated: The claim as it is stated for the rule of verdicts.
+        tested: Comparison that decides it.
 
     Raises:
-        ValueError: Unknown verdict, or no evidence.
+        ValueError: Unknown verdict.
     """
 
     text: str
     verdict: str
-    evidence: str
+    evidence: str = ""
+    stated: str = ""
     tested: str = ""
 
     def __post_init__(self) -> None:
         choose("verdict", self.verdict, (HOLDS, FAILS, UNDECIDED, UNTESTED))
-        if not self.evidence:
-            raise ValueError(f"the claim {self.text!r} needs evidence for its verdict.")
 
     @classmethod
-    def over_seeds(cls, text: str, evidence: str) -> "Claim":
+    def over_seeds(cls, text: str, evidence: str = "") -> "Claim":
         """Return a claim that the rule of verdicts decides by the numbers of the record."""
         return cls(text, UNDECIDED, evidence)
 
@@ -133,16 +134,25 @@ class Claim:
         """Return a claim that is exact or of cost, with its verdict.
 
         Args:
-            text: The claim.
+            text: Name of its statement.
             holds: None if it could not be tested at this scale.
-            evidence: Numbers that decide.
+            evidence: What decides.
+
+        Raises:
+            ValueError: There is no evidence.
         """
+        if not evidence:
+            raise ValueError(f"the claim {text!r} needs evidence for its verdict.")
         return cls(text, UNTESTED if holds is None else HOLDS if holds else FAILS, evidence)
 
     def __str__(self) -> str:
-        """Verdict, the claim as it is stated with the comparison that decides, and the evidence in words."""
-        words = "" if self.evidence == FOLLOWS else f" {self.evidence}"
-        return f"{self.verdict.capitalize()}: {self.tested or self.text}.{words}"
+        """Return the verdict, the claim, the comparison that decides it, and the evidence in words.
+
+        >>> str(Claim("width", HOLDS, "It is smooth.", "The error falls with the width", "-0.2 ± 0.01 nats"))
+        'Holds: The error falls with the width (-0.2 ± 0.01 nats). It is smooth.'
+        """
+        tested = f" ({self.tested})" if self.tested else ""
+        return f"{self.verdict.capitalize()}: {self.stated or self.text}{tested}. {self.evidence}".rstrip()
 
 
 def printed(columns: Sequence[str], rows: Mapping[str, Sequence[str]]) -> dict[tuple[str, str], str]:
@@ -165,23 +175,9 @@ def all_pass(values: Iterable[float | None], test: Callable[[float], bool]) -> b
     return all(map(test, known)) if len(known) == len(found) else None
 
 
-def differences(first: Iterable[float], second: Iterable[float]) -> list[float]:
-    """Return the differences of two sequences of the same length, value by value."""
-    return [a - b for a, b in zip(first, second, strict=True)]
-
-
 def rounded(values: Tensor, digits: int = 4) -> list:
     """Return numbers as a record keeps them, with a few digits after the point."""
     return values.detach().double().numpy().round(digits).tolist()
-
-
-def estimate(values: Iterable[float]) -> Number:
-    """Return a mean with its standard error over seeds, for the evidence of a claim.
-
-    >>> str(estimate([1.0, 2.0]))
-    '1.5 ± 0.5'
-    """
-    return Number("", "", tuple(values))
 
 
 def word(value: Any, form: str = ".3g", missing: str = "not measured") -> str:
@@ -321,7 +317,7 @@ def read_record(path: Path) -> Record:
     try:
         found, setup = content["findings"], content["setup"]
         numbers = (Number(n["row"], n["column"], tuple(n["values"]), n["printed"]) for n in found["numbers"])
-        claims = (Claim(c["text"], c["verdict"], c["evidence"], c.get("tested", "")) for c in found["claims"])
+        claims = (Claim(c["text"], c["verdict"], *(c.get(e, "") for e in WORDS)) for c in found["claims"])
         known = (setup["scale"], setup["settings"], tuple(setup["seeds"]), setup["seconds"], setup["versions"])
         return Record(
             content["id"],

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 import osculate as osc
-from experiments.record import Number, differences
+from experiments.record import Number
 from osculate.batches import Data
 from osculate.files import write_text
 from osculate.progress import track
@@ -280,10 +280,6 @@ class Table(dict[tuple[str, str], list[float]]):
     def mean(self, row: str, column: str) -> float:
         """Return the mean over seeds."""
         return mean(self[row, column])
-
-    def differences(self, row: str, other: str, column: str) -> list[float]:
-        """Return the values of a row less those of another one, seed by seed."""
-        return differences(self[row, column], self[other, column])
 
     def numbers(
         self, columns: Iterable[str] | None = None, printed: Mapping[tuple[str, str], str] | None = None

@@ -17,6 +17,8 @@ from osculate.data.files import places
 
 #: Packages whose code counts, with their folders.
 FOLDERS = {"osculate": Path(osculate.__file__).parent, "experiments": Path(__file__).parent}
+#: What functions return that add words to claims.
+CLAIMS = ("Claim", "Iterator[Claim]", "tuple[Claim, ...]")
 #: Package that gathers modules which are independent of each other: one of them does not depend on the others.
 GATHERS = "experiments"
 
@@ -93,7 +95,7 @@ class Sources:
 
 
 class _Module:
-    """The code of a file that its results may depend on: without docstrings, and without what draws figures.
+    """The code of a file that its results may depend on: without docstrings, what draws figures and what words claims.
 
     Attributes:
         package: It is the file of a package.
@@ -133,9 +135,14 @@ class _Module:
 
 
 def _idle(node: Any) -> bool:
-    """True for a text that stands alone, such as a docstring, and for a function that draws the figure of a record."""
+    """True for a text that stands alone, such as a docstring, and for functions of what is no result.
+
+    These draw the figure of a record, or return claims that they do not judge.
+    """
     if isinstance(node, ast.FunctionDef):
-        return any(isinstance(each, ast.Attribute) and each.attr == "figure" for each in node.decorator_list)
+        draws = any(isinstance(each, ast.Attribute) and each.attr == "figure" for each in node.decorator_list)
+        names = {each.attr for each in ast.walk(node) if isinstance(each, ast.Attribute)}
+        return draws or (node.returns is not None and ast.unparse(node.returns) in CLAIMS and "judged" not in names)
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
 
 

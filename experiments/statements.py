@@ -7,7 +7,7 @@ from math import exp, log
 from typing import Any
 
 from experiments.paired import beside, columns_of, errors_in
-from experiments.record import FAILS, FOLLOWS, HOLDS, UNDECIDED, UNTESTED, Claim, Record
+from experiments.record import FAILS, HOLDS, UNDECIDED, UNTESTED, Claim, Record
 from experiments.rule import Evidence, Sample
 from osculate.registry import choose
 
@@ -229,7 +229,7 @@ def rejudged(record: Record, statements: Iterable[Statement], verdicts: Mapping[
 
     Args:
         record: The record. Its numbers and the evidence in words stay.
-        statements: Statements about it. Claims without one stay behind the others, as they are.
+        statements: Statements about it. Claims without one stay behind the others, if they have evidence.
         verdicts: Verdicts of statements that are not their own alone, such as those of a family, by text.
     """
     left, found = list(record.findings.claims), list[Claim]()
@@ -237,20 +237,20 @@ def rejudged(record: Record, statements: Iterable[Statement], verdicts: Mapping[
         index = place_of(statement, left)
         if index is not None:
             found.append(_rejudged(record, statement, left.pop(index), verdicts))
-        elif not statement.of:
-            found.append(_rejudged(record, statement, Claim.over_seeds(statement.text, FOLLOWS), verdicts))
-        # else the experiment does not make it at these settings
-    return replace(record, findings=replace(record.findings, claims=(*found, *left)))
+        elif statement.kind == "seeds":
+            found.append(_rejudged(record, statement, Claim.over_seeds(statement.of or statement.text), verdicts))
+    rest = (claim for claim in left if claim.evidence)
+    return replace(record, findings=replace(record.findings, claims=(*found, *rest)))
 
 
 def _rejudged(record: Record, statement: Statement, claim: Claim, verdicts: Mapping[str, bool | None]) -> Claim:
     if statement.kind != "seeds":
-        return replace(claim, tested=f"{statement.text}: a claim {KINDS[statement.kind]}")
+        return replace(claim, stated=statement.text, tested=f"a claim {KINDS[statement.kind]}")
     outcome = statement.outcome(record)
     holds = outcome.evidence.verdict() if outcome.evidence else None
     untested = isinstance(statement.tests, str) or outcome.words == UNMEASURED
     verdict = UNTESTED if untested else named(verdicts.get(statement.text, holds))
-    return replace(claim, verdict=verdict, tested=f"{statement.text}: {outcome.words}")
+    return replace(claim, verdict=verdict, stated=statement.text, tested=outcome.words)
 
 
 def place_of(statement: Statement, claims: Sequence[Claim]) -> int | None:

@@ -13,8 +13,6 @@ ORTHOGONAL, SMALL, ADAGRAD = "orthogonal weights", "N(0, 0.01²) weights", "N(0,
 INITIAL = {ORTHOGONAL: "orthogonal", SMALL: "small", ADAGRAD: "small"}
 #: Validation bounds by depth, read off the document's figure.
 PRINTED = {1: "≈ −105", 2: "≈ −104", 3: "≈ −107", 4: "≈ −205"}
-#: A bound above it is that of a trained network.
-LEARNT = -130.0
 
 
 @dataclass(frozen=True)

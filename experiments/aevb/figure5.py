@@ -128,9 +128,8 @@ def claims(found: Trained, settings: Settings) -> Iterator[Claim]:
         ("gradient", GRADIENT, ""),
     ):
         wider = [each["A"][column] > each["B"][column] for each in variances if "A" in each]
-        yield Claim.over_seeds(
-            f"Variance of the {word} of estimator A", f"It is larger in {sum(wider)} of {len(wider)} networks.{cause}"
-        )
+        counts = f"It is larger in {sum(wider)} of {len(wider)} networks.{cause}" if wider else ""
+        yield Claim.over_seeds(f"Variance of the {word} of estimator A", counts)
 
 
 #: One panel per size of the code, one line per estimator.

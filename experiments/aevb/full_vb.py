@@ -91,7 +91,7 @@ CLAIMS = (
     ),
     Claim.over_seeds(
         "Generalisation of full variational Bayes",
-        "Laplace has the 1/fan-in prior around weights trained under N(0, 1).",
+        "The row of Laplace has the 1/fan-in prior around weights that were trained under N(0, 1).",
     ),
 )
 

@@ -65,7 +65,7 @@ def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Finding
     ratios = {method: found[-1] / expected[-1] for method, (expected, found) in groups.items()}
     claim = Claim.over_seeds(
         "Errors where error bars are largest",
-        f"Error over error bar in the highest twentieth: {listed(ratios, '.2f')}.",
+        f"Error over error bar in the highest twentieth: {listed(ratios, '.2f', '; ')}.",
     )
     return Findings(table.numbers(), (claim,), data)
 

@@ -49,7 +49,7 @@ def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Finding
     columns = (DENSITY, JOINT, cells.PSNR, COVERED, RANKED, cells.NOISE, cells.SECONDS)
     first = {scan.title: images[0] for scan, images in runs.items()}
     picture = first.get(main) or next(iter(first.values()))
-    compared = ("linearised DIP, evidence", CHOSEN_DROPOUT, cells.ENSEMBLE)
+    compared = (next(iter(cells.LINEARISED)), CHOSEN_DROPOUT, cells.ENSEMBLE)
     shown = {method: picture["shown"][method] for method in compared if method in picture["shown"]}
     data = {"first": {"truth": picture["truth"], "shown": shown}}
     return Findings(table.numbers(columns), (), data)

@@ -130,7 +130,7 @@ def scored(posterior: osc.posteriors.ImageDistribution, truth: Tensor, kernels: 
 
 
 def claims(found: Found) -> Iterator[Claim]:
-    """Judge time and memory."""
+    """Yield the claims on time and memory."""
     seconds, memory = (
         {title: max(cell["scores"][PLAIN][column] for cell in each) for title, each in found.items()}
         for column in (SECONDS, MEMORY)

@@ -158,7 +158,7 @@ def claims(curves: Mapping[str, Mapping[str, Sequence[Sequence[float]]]], labels
     averages = {rule: mean(map(mean, rows)) for rule, rows in first.items() if rule != RANDOM}
     chosen = min(averages, key=lambda rule: (needed[rule] or labels[-1] + 1, -averages[rule]))
     counts = (
-        f"{pool}: " + ", ".join(f"{rule} {n or 'not reached'}" for rule, n in labels_needed(labels, rules).items())
+        f"{pool}: " + ", ".join(f"{n or 'not reached'} ({rule})" for rule, n in labels_needed(labels, rules).items())
         for pool, rules in others
     )
     yield Claim.over_seeds(

@@ -301,9 +301,9 @@ def limits(scores: Mapping[Chosen, float]) -> str:
     rates = {f"rate {c.rate:g}": v for c, v in scores.items() if c[1:] == best[1:]}
     weights = {f"λ = {c.weight:g}": v for c, v in sorted(scores.items()) if c._replace(weight=best.weight) == best}
     return (
-        f"On held-out images, with {best.epochs} epochs: {listed(rates, '.1f')}; {listed(weights, '.1f')}. A network "
-        "that is certain of its classes has little curvature, which holds little against long training on the next "
-        "task; a larger λ, or less training, leaves the next task unlearned."
+        f"On held-out images, with {best.epochs} epochs: {listed(rates, '.1f')}; {listed(weights, '.1f')}. Where "
+        "little of the gap is closed: a network that is certain of its classes has little curvature, which holds "
+        "little against long training on the next task; a larger λ, or less training, leaves the next task unlearned."
     )
 
 

@@ -318,27 +318,26 @@ def scored(toy: Toy, q: Any, via: str | None = None) -> tuple[dict[str, float], 
 
 
 def claims(table: Table) -> Iterator[Claim]:
-    """Say what the numbers do not, and judge the reference."""
+    """Yield the claims that need words, and whether the chains of the reference agree."""
     factors = [max(value, 1 / value) for place in PLACES for value in table[LINEARISED, OVER[place]]]
     yield Claim.over_seeds(
         "Error bars of corrected L2M over those of HMC",
-        f"The worst factor of a seed is {max(factors):.2f}. A diagonal around one mode, which the Laplace "
-        "approximation with the exact diagonal has as well, is what is left to blame.",
+        f"The worst factor of a seed is {max(factors):.2f}. Where it is large, a diagonal around one mode is to "
+        "blame, which the Laplace approximation with the exact diagonal has as well.",
     )
     yield Claim.over_seeds(
         "Band of corrected L2M",
-        "Of 1,000 new targets on [-4, 4] for each seed, noise included. After the document's training in place of that "
-        "to the mode, its constant rate and its decay keep the network off the data.",
+        "The share is of new targets on [-4, 4], noise included. In the row of the document's own training, its "
+        "constant rate and its decay keep the network off the data.",
     )
     yield Claim.over_seeds(
         "Error bars of L2M as printed",
-        "Corrected and sampled they are worse than linearised: the network bends within the width of a diagonal "
-        "Gaussian.",
+        "Where sampled ones are worse than linearised ones, the network bends within the width of a diagonal Gaussian.",
     )
     yield Claim.over_seeds(
         "NLL of corrected L2M",
-        "That of the exact diagonal at the same modes is lower: residuals at training points are smaller than the "
-        "noise, and squared gradients take the curvature for smaller than it is.",
+        "Where that of the exact diagonal at the same modes is lower, residuals at training points are smaller than "
+        "the noise, and squared gradients take the curvature for smaller than it is.",
     )
     yield Claim.over_seeds(
         "Band of the printed formula",

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 import osculate as osc
-from experiments import TITLES, Claim, Findings, Record, Runner, Table, estimate, experiment, paired
+from experiments import TITLES, Claim, Findings, Number, Record, Runner, Table, experiment, paired
 from experiments.lae import models as lae_models
 from experiments.lae.models import (
     BASELINES,
@@ -89,8 +89,8 @@ POINTS = 60
 CLAIMS = (
     Claim.over_seeds(
         "MNIST → KMNIST: σ of code and output",
-        "That the prior is the one of the training was decided on such images: with one precision by the evidence they "
-        "are smaller (decision 19).",
+        "That the prior is the one of the training was decided on such images: with one precision by the evidence the "
+        "areas are smaller (decision 19).",
     ),
     *(
         Claim.over_seeds(f"{pair}: best scores", "The best scores are chosen on these test images.")
@@ -215,7 +215,7 @@ def draw_areas(record: Record) -> Any:
             label = method if score == method else f"{method}: {score}"
             false, true = curves[pair][method][score]
             rates.setdefault(pair, {})[label] = np.asarray(false), np.asarray(true)
-            error = estimate(columns[score]).standard_error
+            error = Number(method, score, tuple(columns[score])).standard_error
             shown.setdefault(pair, {})[label] = value, float("nan") if error is None else error
     return roc_curves(rates, shown, "Out-of-distribution images, by the best score of each method")
 

@@ -147,29 +147,29 @@ def claims(
     yield Claim.judged(
         "Time of the approximate diagonal",
         None if time is None else abs(time - 1) <= TOLERANCE,
-        f"time ~ pixels^{text(time)} from {settings.start}² on; 1 ± {TOLERANCE} counts as linear.",
+        f"Time ~ pixels^{text(time)} from {settings.start}² on; 1 ± {TOLERANCE} counts as linear.",
     )
     yield Claim.judged(
         "Memory of the approximate diagonal",
         None if memory is None else memory <= 1 + TOLERANCE,
-        f"memory ~ pixels^{text(memory)} from {settings.start}² on; at most {1 + TOLERANCE} counts. "
+        f"Memory ~ pixels^{text(memory)} from {settings.start}² on; at most {1 + TOLERANCE} counts. "
         f"Batches are worked through in parts where they would take more than {MEMORY}.",
     )
     yield Claim.judged(
         "Time of exact diagonal and KFAC",
         steep(powers[EXACT], powers[KFAC]),
-        f"time ~ pixels^{text(powers[EXACT])} (exact), pixels^{text(powers[KFAC])} (KFAC), "
+        f"Time ~ pixels^{text(powers[EXACT])} (exact), pixels^{text(powers[KFAC])} (KFAC), "
         f"pixels^{text(powers[PEER])} (BackPACK's exact); from {STEEP} on counts as poor.",
     )
     yield Claim.judged(
         "Memory with all columns at once, as in the programs of the time",
         steep(memories[PEER]),
-        f"memory of BackPACK's exact diagonal ~ pixels^{text(memories[PEER])}. It stops: {stop[PEER]}.",
+        f"Memory of BackPACK's exact diagonal ~ pixels^{text(memories[PEER])}. It stops: {stop[PEER]}.",
     )
     yield Claim.judged(
         "Memory of exact diagonal and KFAC",
         steep(memories[EXACT], memories[KFAC]),
-        f"memory ~ pixels^{text(memories[EXACT])} (exact), pixels^{text(memories[KFAC])} (KFAC): here columns "
+        f"Memory ~ pixels^{text(memories[EXACT])} (exact), pixels^{text(memories[KFAC])} (KFAC): here columns "
         f"are pulled back a few at a time, within {MEMORY}. Time stops them: {stop[EXACT]}.",
     )
     yield Claim.judged(

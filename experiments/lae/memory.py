@@ -235,36 +235,36 @@ def claims(
     if trained:
         first, last = (sum(each[at] for each in trained) / len(trained) for at in (0, -1))
         course = (
-            f"the loss of {settings.faces.images} faces of CelebA went from {first:.3f} in the first epoch to "
+            f"The loss of {settings.faces.images} faces of CelebA went from {first:.3f} in the first epoch to "
             f"{last:.3f} nats per number in epoch {settings.faces.epochs}, as a mean over drawn networks."
         )
     else:
-        course = f"not here: {ARCHIVE}, {CONTENT}."
+        course = f"The images are not here: {ARCHIVE}, {CONTENT}."
     powers = (found.get((name, MEMORY_POWER)) for name in rows)
     sizes = ", ".join(f"{side}²" for side in settings.sides)
     yield Claim.judged(
         "Memory of a step",
         all_pass(powers, lambda power: abs(power - 1) <= TOLERANCE),
-        f"power of the pixels {words(MEMORY_POWER)} over {sizes}; 1 ± {TOLERANCE} counts. The peak of what a step "
+        f"Power of the pixels {words(MEMORY_POWER)} over {sizes}; 1 ± {TOLERANCE} counts. The peak of what a step "
         f"allocates for {settings.batch} colour images; beside it live {words(STATE)} MB at the largest size.",
     )
     yield Claim.judged(
         "Time of a step",
         below(TIME_POWER, 1 + TOLERANCE),
-        f"power of the pixels {words(TIME_POWER)}; up to {1 + TOLERANCE} counts. What is done once a weight, such "
+        f"Power of the pixels {words(TIME_POWER)}; up to {1 + TOLERANCE} counts. What is done once a weight, such "
         "as its noise and the step of Adam, weighs more in small images.",
     )
     yield Claim.judged(
         "Memory beside MAP",
         below(MEMORY_DRIFT, STEADY),
-        f"{words(MEMORY_RATIO)} plain steps at the largest size, {words(MEMORY_DRIFT)} times that at the smallest; "
-        f"up to {STEADY} counts.",
+        f"It takes {words(MEMORY_RATIO)} plain steps at the largest size, {words(MEMORY_DRIFT)} times that at the "
+        f"smallest; up to {STEADY} counts.",
     )
     yield Claim.judged(
         "Time beside MAP",
         below(TIME_DRIFT, STEADY),
-        f"{words(TIME_RATIO)} plain steps at the largest size, {words(TIME_DRIFT)} times that at the smallest; up "
-        f"to {STEADY} counts.",
+        f"It takes {words(TIME_RATIO)} plain steps at the largest size, {words(TIME_DRIFT)} times that at the "
+        f"smallest; up to {STEADY} counts.",
     )
     yield Claim.judged(
         "Training on colour images",

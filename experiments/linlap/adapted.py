@@ -390,7 +390,7 @@ def unshifted(x: Tensor, outputs: int) -> dict[str, Tensor]:
 
 
 def claims(table: Table, names: Sequence[str], unconverged: int) -> Iterator[Claim]:
-    """Yield the claims, from means over seeds and the number of searches that ended before their tolerance was met."""
+    """Yield the claims that need words, from means and the number of searches that missed their tolerance."""
     yield Claim.over_seeds(
         "recommendation 1 on the toy", "The likelihood is that of new data between the clusters and beyond."
     )

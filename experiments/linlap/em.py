@@ -128,7 +128,7 @@ def covariance(fit: Fit, settings: Settings, seed: int) -> dict[tuple[str, str],
 
 
 def claims(found: Mapping[tuple[str, str], Sequence[float]]) -> Iterator[Claim]:
-    """Yield the claims, from the values over seeds by row and column."""
+    """Yield the claims that need words, from the values over seeds by row and column."""
     yield Claim.over_seeds(
         "γ by samples",
         "Without the sketch as a control, 64 samples have a standard error of about 3 % of γ.",

@@ -232,7 +232,7 @@ def compare(
 
 
 def claims(gains: Mapping[str, Mapping[str, Difference]]) -> Iterator[Claim]:
-    """Yield the claims about differences between rows, by set and name, with their errors over the images."""
+    """Yield the claims that need words, about differences of rows, by set and name, with errors over the images."""
 
     def words(name: str) -> str:
         return listed({title: each[name] for title, each in gains.items()}, "")

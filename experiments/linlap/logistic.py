@@ -188,7 +188,7 @@ def deviation(settings: Settings) -> float:
 
 
 def claims(worst: float) -> Iterator[Claim]:
-    """Yield the claims, from the largest error of the probit approximation."""
+    """Yield the claims that need words, from the largest error of the probit approximation."""
     yield Claim.over_seeds(
         "log evidence beside quadrature",
         "Separable data bound the weights from one side alone, and the posterior has a long tail on the other, which "

@@ -204,7 +204,7 @@ def shown(toy: Toy, posteriors: Mapping[str, osc.posteriors.Gaussian]) -> dict[s
 
 
 def claims(values: Mapping[str, Mapping[str, Sequence[float]]]) -> Iterator[Claim]:
-    """Yield the claims, from the values over seeds by row and column."""
+    """Yield the claims that need words, from the values over seeds by row and column."""
 
     def each(column: str) -> list[float]:
         return [value for row in values.values() if GAMMA in row for value in row.get(column, ())]
@@ -228,8 +228,9 @@ def claims(values: Mapping[str, Mapping[str, Sequence[float]]]) -> Iterator[Clai
     yield Claim.judged(
         "definiteness of the Hessian",
         max(each(NEGATIVE)) > 0,
-        f"With the prior the Hessian stays indefinite in {number - len(each(HESSIAN))} of {number} networks, which "
-        "have no evidence by it. Every γ and evidence here is that of the Gauss–Newton matrix.",
+        f"The Hessian of the data term has up to {max(each(NEGATIVE)):.0f} negative eigenvalues. With the prior it "
+        f"stays indefinite in {number - len(each(HESSIAN))} of {number} networks, which have no evidence by it. Every "
+        "γ and evidence here is that of the Gauss–Newton matrix.",
     )
     yield Claim.judged(
         "range of γ",

@@ -368,7 +368,7 @@ def choose_prior(q: osc.posteriors.Gaussian, data: osc.data.Dataset, runner: Run
 
 
 def claims(table: Table, warned: Sequence[bool], settings: Settings) -> Iterator[Claim]:
-    """Yield the claims.
+    """Yield the claims that need words.
 
     Args:
         table: Values by row and column.
@@ -381,8 +381,8 @@ def claims(table: Table, warned: Sequence[bool], settings: Settings) -> Iterator
     }
     yield Claim.over_seeds(
         "subnetwork and diagonal over all weights",
-        f"Standard deviation between the clusters over that on the data: {listed(apart, end='; ')}. The diagonal does "
-        "not tell the two apart.",
+        f"Standard deviation between the clusters over that on the data: {listed(apart, end='; ')}. At 1 the two "
+        "are not told apart.",
     )
     yield Claim.over_seeds(
         "choice by the variances of a diagonal Laplace",

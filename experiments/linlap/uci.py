@@ -339,7 +339,7 @@ def behind(found: Cells, published: Published) -> str:
 
 
 def claims(found: Cells) -> Iterator[Claim]:
-    """Yield the claims about the standard splits."""
+    """Yield the claims that need words, about the standard splits."""
     yield Claim.over_seeds("linearised and sampled networks", "100 networks are sampled from the same Gaussian.")
     yield Claim.over_seeds(
         "linearised Laplace on the standard splits",
@@ -361,7 +361,7 @@ def claims(found: Cells) -> Iterator[Claim]:
 
 
 def gap_claims(found: Cells) -> Iterator[Claim]:
-    """Yield the claims about the gap splits."""
+    """Yield the claims that need words, about the gap splits."""
 
     def middle(name: str, other: str) -> str:
         values = differences(found, name, FULL, other)

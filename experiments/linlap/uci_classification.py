@@ -191,7 +191,7 @@ def against(found: Sequence[Run], row: str, other: str) -> Difference:
 
 
 def claims(runs: Runs) -> Iterator[Claim]:
-    """Yield the claims about differences of NLL over all sets and both depths."""
+    """Yield the claims that need words, about differences of NLL over all sets and both depths."""
 
     def words(pairs: Mapping[str, tuple[str, str]]) -> str:
         parts = []

@@ -74,12 +74,13 @@ def apart(scores: Mapping[str, Any]) -> tuple[float, float]:
 
 def claims(runs: Mapping[str, Sequence[Mapping[str, float]]]) -> Iterator[Claim]:
     """Yield on how many sets the loss is below that of the network."""
-    new = {name: mean(run[NEW] for run in each) for name, each in runs.items()}
-    unseen = [value for name, value in new.items() if name not in CHOSEN_ON]
+    new = {name: mean(run[NEW] for run in each) for name, each in runs.items() if name not in CHOSEN_ON}
+    worse = {name: value for name, value in new.items() if value > 0}
     yield Claim.over_seeds(
         "loss on test data of sets that the rule was not chosen on",
-        f"Below on {sum(value < 0 for value in unseen)} of {len(unseen)}, median {median(new.values()):+.3f} over all "
-        f"sets; above on {listed({name: value for name, value in new.items() if value > 0}, '+.3f') or 'none'}.",
+        f"Above on {len(worse)} of {len(new)}: {listed(worse, '+.3f') or 'none'}; median {median(new.values()):+.3f}."
+        if new
+        else "There is none.",
     )
 
 

@@ -314,7 +314,7 @@ DOCUMENT = Document(
                 )
                 for kind in ("validation", "test")
                 for words, other, rivals in (
-                    ("rate .001", "rate 0.001", RATES[:1]),
+                    ("rate .001", "the old rate", RATES[:1]),
                     ("every rate", "the best rate", RATES),
                 )
             ),

@@ -144,7 +144,7 @@ def claims(runs: Runs) -> Iterator[Claim]:
     old = fixed(OLD) if fixed(OLD) in rows else rows[0]
     best = {name: min(rows, key=lambda row: average(runs, name, row, VALIDATION)) for name in runs}
     for column, words in ((VALIDATION, "validation"), (TEST, "test")):
-        for other, what in ((dict.fromkeys(runs, old), old), (best, "the best rate")):
+        for other, what in ((dict.fromkeys(runs, old), "the old rate"), (best, "the best rate")):
             apart = {
                 name: average(runs, name, DEFAULT, column) - average(runs, name, other[name], column) for name in runs
             }

@@ -87,7 +87,7 @@ def reach(run: Mapping[str, Any], multiplier: float, fit: Fit) -> float:
 
 
 def claims(found: Mapping[Arm, Sequence[Mapping[str, Any]]], settings: Settings) -> Iterator[Claim]:
-    """Judge how far log σ moves."""
+    """Yield the claim on how far log σ moves."""
     moved = {}  # the largest change of log σ over seeds, and the largest possible one
     for (method, beta, multiplier), runs in found.items():
         if multiplier is not None:

@@ -73,7 +73,7 @@ _PUBLISHED = (MAXIMUM, EVERY, LABEL, LAPLACE, VARIATIONAL, NATURAL)
 
 @experiment(
     "vl-table1",
-    "Variational Laplace against variational inference and MAP",
+    "Variational Laplace against variational inference and MAP, β and epoch of each by held-out images",
     "Variational Laplace [unlu2021], Table 1",
     small=Settings(
         (
@@ -125,8 +125,7 @@ def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Finding
         every[row] = {beta: [run["every"][beta] for run in runs] for beta in runs[0]["every"]}
     claim = Claim.over_seeds(
         "Drawn labels",
-        "The document draws labels; the unbiased regulariser, of the row VL, differentiates a root of Λ. Held-out "
-        "images choose β and epoch of each method.",
+        "The document draws labels; the unbiased regulariser, of the row VL, differentiates a root of Λ.",
     )
     claims = (claim,) if any(LABEL in part.methods for part in settings.parts) else ()
     data = {"courses": courses, "test NLL by β": every}

@@ -157,7 +157,7 @@ def _costs(work: Mapping[str, Callable[[], None]], settings: Settings, device: t
 
 
 def claims(table: Table, settings: Settings) -> Iterator[Claim]:
-    """Judge the methods that were timed."""
+    """Yield the claims on the cost of the methods that were timed."""
     cost = {(n, m): median(table[f"{n}: {m}", COST]) for n in settings.networks for m in settings.methods}
 
     def words(method: str) -> str:

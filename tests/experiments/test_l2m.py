@@ -75,12 +75,12 @@ def test_numbers_of_the_cubic_are_in_its_own_units(toy: f.Toy) -> None:
     assert numbers[f.NLL] == pytest.approx(0.5 + np.log(3 * (2 * np.pi) ** 0.5), abs=0.1)
 
 
-@pytest.mark.parametrize(("share", "expected"), [(0.3, HOLDS), (1.5, FAILS)])
-def test_verdict_on_the_cost(share: float, expected: str) -> None:
-    shares = {u.READ: 0.01, u.WHOLE: 0.3, u.TUNED: 0.3, u.PASS: 0.2}
+@pytest.mark.parametrize(("share", "single", "expected"), [(0.3, 0.2, HOLDS), (1.5, 0.2, FAILS), (0.3, 0.4, HOLDS)])
+def test_verdict_on_the_cost(share: float, single: float, expected: str) -> None:
+    shares = {u.READ: 0.01, u.WHOLE: 0.3, u.TUNED: 0.3, u.PASS: single}
     cost = list(u.claims(Table.of({"yacht": [shares] * 2, "wine": [shares | {u.WHOLE: share}] * 2})))[-1]
     assert cost.verdict == expected
-    assert "nothing is saved" in cost.evidence
+    assert ("nothing is saved" in cost.evidence) == (single < share)
 
 
 def test_the_noise_scale_is_that_of_held_out_data(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -72,7 +72,7 @@ def test_a_claim_has_a_known_verdict_and_evidence() -> None:
     with pytest.raises(ValueError, match="'perhaps'.*'holds'"):
         Claim("c", "perhaps", "e")
     with pytest.raises(ValueError, match="evidence"):
-        Claim("c", HOLDS, "")
+        Claim.judged("c", True, "")
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "3", '{"rows": []}', '{"schema": "osculate.reproduction/0"}', "\xff"])

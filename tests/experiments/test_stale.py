@@ -34,6 +34,14 @@ def measure(settings):
     return helper(library.first(value), "mnist")
 
 
+def claims(numbers) -> Iterator[Claim]:
+    yield Claim.over_seeds("one", "words")
+
+
+def costs(numbers) -> Claim:
+    return Claim.judged("two", numbers < 1, "words")
+
+
 @measure.figure
 def draw(record):
     from library.drawing import line
@@ -101,6 +109,7 @@ def first(x):
     [
         pytest.param("library/early.py", FORMATTED, id="docstring, comment and format"),
         pytest.param("experiments/folder/one.py", ONE.replace("line(record)", "line(record, 1)"), id="figure"),
+        pytest.param("experiments/folder/one.py", ONE.replace('"one", "words"', '"one", "others"'), id="words"),
         pytest.param("experiments/folder/one.py", ONE.replace('"mnist"', "'mnist'"), id="quotes"),
         pytest.param("experiments/folder/two.py", "x = 3\n", id="other experiment"),
         pytest.param(
@@ -118,6 +127,7 @@ def test_what_has_no_effect_does_not_count(name: str, text: str, tmp_path: Path)
     ("name", "text", "part"),
     [
         ("library/late/deep.py", "value = 2\n", "library/late"),
+        ("experiments/folder/one.py", ONE.replace("numbers < 1", "numbers < 2"), "experiments/folder"),
         ("library/early.py", "def first(x):\n    return (None, x)\n", "library/early.py"),
         ("library/__init__.py", "from library.early import first\nlimit = 1\n", "library/__init__.py"),
         (
