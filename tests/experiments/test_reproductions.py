@@ -335,6 +335,10 @@ def few_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dip_cells, "WEIGHTS", (1.0, 3.0))
 
 
+#: Claims that tiny settings make nothing for: images of other sets than digits are files.
+UNMADE = {"calibration": {"AUROC of classifiers"}}
+
+
 @pytest.mark.parametrize(
     "name",
     [
@@ -362,7 +366,8 @@ def test_an_experiment_leaves_a_record_and_a_figure(name: str, tmp_path: Path) -
         stated = Counter(each.of for each in known.statements if each.of)
         made = {claim.text: claim.verdict == UNDECIDED for claim in record.findings.claims}
         assert len(made) == len(record.findings.claims)
-        assert stated == Counter(list(made)), "each is stated and made once"
+        assert not Counter(list(made)) - stated, "each is stated once"
+        assert stated.keys() - made.keys() <= UNMADE.get(name, set())
         judged = {each.of for each in known.statements if each.kind != "seeds"}
         assert {text for text, over_seeds in made.items() if not over_seeds} == judged, "the rule decides the others"
     assert {"osculate", "torch", *chosen.peers} <= set(record.setup.versions)
