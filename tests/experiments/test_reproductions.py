@@ -267,7 +267,7 @@ TINY: Mapping[str, Mapping[str, Any]] = {
     "aevb-figure8": {**PAIRS, "networks": ["AE, equal terms", "VAE, equal terms"]},
     "aevb-priors": {**CODED, "bits": [1, 2]},
     "aevb-dvae": {**CODED, "schedules": ["constant", "linear"], "weighted": [5, 4]},
-    "aevb-implicit": {"models": ["ring", "four corners"], "epochs": 2, "copies": 2, "draws": 50},
+    "aevb-implicit": {"models": ["ring"], "epochs": 2, "copies": 2, "draws": 50},
     "aevb-fair": {
         "train_size": 40,
         "validation_size": 10,
@@ -335,8 +335,11 @@ def few_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dip_cells, "WEIGHTS", (1.0, 3.0))
 
 
-#: Claims that tiny settings make nothing for: images of other sets than digits are files.
-UNMADE = {"calibration": {"AUROC of classifiers"}}
+#: Claims that tiny settings make nothing for: images of other sets than digits are files, and one model is enough.
+UNMADE = {
+    "calibration": {"AUROC of classifiers"},
+    "aevb-implicit": {"four corners: bound of an implicit posterior"},
+}
 
 
 @pytest.mark.parametrize(
