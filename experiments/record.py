@@ -136,7 +136,7 @@ class Claim:
         Args:
             text: Name of its statement.
             holds: None if it could not be tested at this scale.
-            evidence: What decides.
+            evidence: Numbers that decide.
 
         Raises:
             ValueError: There is no evidence.

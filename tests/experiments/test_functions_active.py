@@ -31,7 +31,7 @@ def test_the_rule_is_chosen_on_the_first_pool() -> None:
     (found,) = active.claims({"digits": first, "other": second}, LABELS)
     assert found.text == "labels needed"
     assert "Chosen: a (digits: 20 labels)" in found.evidence
-    assert "random 40, a 20, b not reached" in found.evidence
+    assert "40 (random), 20 (a), not reached (b)" in found.evidence
 
 
 def test_copies_differ_by_noise_and_keep_their_labels() -> None:
