@@ -80,7 +80,7 @@ def claims(runs: Mapping[str, Sequence[Mapping[str, float]]]) -> Iterator[Claim]
         "loss on test data of sets that the rule was not chosen on",
         f"Above on {len(worse)} of {len(new)}: {listed(worse, '+.3f') or 'none'}; median {median(new.values()):+.3f}."
         if new
-        else "There is none.",
+        else "No such set was measured.",
     )
 
 
