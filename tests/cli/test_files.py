@@ -689,7 +689,7 @@ def test_an_interrupted_fit_goes_on(
 
     monkeypatch.setattr(Kron, "add", breaks)
     monkeypatch.setattr("osculate.batches.BATCH_SIZE", 50)
-    monkeypatch.setattr("osculate.batches.as_batches.__defaults__", (50,))
+    monkeypatch.setattr("osculate.batches.as_batches.__defaults__", (50, False))
     assert run(*words) == 130
     assert (tmp_path / "fit.partial.safetensors").is_file()
     monkeypatch.setattr(Kron, "add", added)
