@@ -5,7 +5,7 @@ import json
 import platform
 import sys
 import warnings
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -13,7 +13,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import peers, rows  # noqa: F401  (rows registers them)
+from benchmarks import peers, rows, timing  # noqa: F401  (rows registers them)
 from benchmarks.markdown import markdown
 from benchmarks.result import ROWS, PeerResult, Result
 from benchmarks.timing import Effort, Spread
@@ -21,6 +21,8 @@ from experiments.cost import keep_freed_memory
 
 #: Threads of every measurement; CPU seconds of several threads would count waiting.
 THREADS = 1
+#: Beginnings of the rows whose networks and data can be on an accelerator.
+ANYWHERE = ("fit-diag", "fit-kron", "last-layer", "predict", "evidence", "tune")
 #: Columns of the table where it does not go to a terminal.
 WIDTH = 170
 
@@ -32,14 +34,20 @@ def main(arguments: list[str] | None = None) -> int:
         print(markdown(json.loads(options.markdown.read_text())))
         return 0
     torch.set_num_threads(THREADS)
+    timing.device = torch.device(options.device)
     kept = not options.system_allocator and keep_freed_memory()
     warnings.filterwarnings("ignore", module="laplace|torch|curvlinops|backpack")
     effort = Effort(repeats=5, budget=2.0) if options.quick else Effort()
     console = Console(stderr=True)
     results = []
     for name in _chosen(options.rows):
+        if timing.device.type != "cpu" and not name.startswith(ANYWHERE):
+            continue
         with console.status(name):
-            results.append(ROWS[name](effort))
+            result = ROWS[name](effort)
+        if timing.device.type != "cpu":  # the budgets are those of one thread of a CPU
+            result = replace(result, bound=None, faster={})
+        results.append(result)
     (Console() if sys.stdout.isatty() else Console(width=WIDTH)).print(table(results))
     if not peers.available():
         print(f"{peers.MISSING}: its columns are empty. `make bench` installs it.")
@@ -57,6 +65,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--markdown", type=Path, help="print a record as the table of docs/speed.md, and measure nothing"
     )
+    parser.add_argument(
+        "--device", default="cpu", help="cuda: the rows of fits, predictives and tuning, without bounds"
+    )
     parser.add_argument("--quick", action="store_true", help="5 repeats, and slow rows once")
     parser.add_argument("--system-allocator", action="store_true", help="let freed memory go back to the kernel")
     parser.add_argument("--strict", action="store_true", help="exit with 1 where a bound is missed")
@@ -73,7 +84,7 @@ def _chosen(parts: list[str]) -> list[str]:
 
 def table(results: list[Result]) -> Table:
     """Ratios with their range over repeats, beside the bounds, and the peers with our speed-up over them."""
-    drawn = Table(title=f"osculate beside laplace-torch ({cpu()}, {THREADS} thread, process CPU time)")
+    drawn = Table(title=f"osculate beside laplace-torch ({where()})")
     for column in ("work", "osculate", "flops", "bound", "", "laplace-torch", "+ BackPACK", "note"):
         drawn.add_column(column, overflow="fold")
     units = [result.unit for result in results]
@@ -114,6 +125,13 @@ def _peer(result: Result, peer: PeerResult | None) -> str:
     return "–" if peer is None else f"{_spread(peer.spread)}, {result.speedup(peer):,.1f}×"
 
 
+def where() -> str:
+    """What the rows were measured on, and by which clock."""
+    if timing.device.type == "cpu":
+        return f"{cpu()}, {THREADS} thread, process CPU time"
+    return f"{torch.cuda.get_device_name()}, elapsed time"
+
+
 def cpu() -> str:
     """The processor's name."""
     info = Path("/proc/cpuinfo")
@@ -130,7 +148,10 @@ def write(path: Path, results: list[Result], kept: bool) -> None:
         "python": platform.python_version(),
         "versions": peers.versions(),
         "allocator": "keeps freed memory" if kept else "as the system has it",
-        "clock": "process CPU time; memory: peak of live bytes in torch's CPU allocator",
+        "device": where(),
+        "clock": "process CPU time; memory: peak of live bytes in torch's CPU allocator"
+        if timing.device.type == "cpu"
+        else "elapsed time until the accelerator has done its work",
         "rows": [
             asdict(result) | {"met": result.met, "speedup": {p.name: result.speedup(p) for p in result.peers}}
             for result in results

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import osculate as osc
+from benchmarks import timing
 
 CLASSES, DATA, BATCH = 10, 2000, 100
 
@@ -58,6 +59,7 @@ def setting(name: str) -> Setting:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         model = osc.networks.MLP(784, (512, 512), CLASSES, "relu") if name == "mlp" else osc.networks.LeNet()
+    model, x, y = model.to(timing.device), x.to(timing.device), y.to(timing.device)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, weight_decay=1e-4)
     for _ in range(5):
         for inputs, targets in zip(x.split(BATCH), y.split(BATCH), strict=True):

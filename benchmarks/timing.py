@@ -1,4 +1,7 @@
-"""Process CPU time as ratios, with the unit measured next to the work; and live bytes by torch's own allocator log."""
+"""Time as ratios, with the unit measured next to the work; and live bytes by torch's own allocator log.
+
+On a CPU it is the process's own; on an accelerator what passes until all work is done.
+"""
 
 import math
 import statistics
@@ -18,6 +21,9 @@ Work = Callable[[], object]
 
 #: One measurement lasts at least this long, so that the work is repeated within it where it is shorter (seconds).
 SHORTEST = 0.04
+
+#: Where networks and data are.
+device = torch.device("cpu")
 
 
 def _symmetric_product(_: object, left: torch.Size, right: torch.Size, **__: object) -> int:
@@ -57,12 +63,20 @@ class Spread:
         return cls(statistics.median(values), min(values), max(values), len(values), unit_seconds)
 
 
+def now() -> float:
+    """Seconds of the process on a CPU; on an accelerator those of the clock, when its work is done."""
+    if device.type == "cpu":
+        return time.process_time()
+    torch.accelerator.synchronize()
+    return time.perf_counter()
+
+
 def seconds(work: Work, times: int = 1) -> float:
-    """Process CPU seconds of one call."""
-    start = time.process_time()
+    """Seconds of one call."""
+    start = now()
     for _ in range(times):
         work()
-    return (time.process_time() - start) / times
+    return (now() - start) / times
 
 
 def ratio(unit: Work, work: Work, effort: Effort, scale: float = 1.0) -> Spread:

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import osculate as osc
+from benchmarks import timing
 from benchmarks.networks import plain
 from benchmarks.result import Result, row
 from benchmarks.timing import Effort, flops, ratio
@@ -24,7 +25,8 @@ def setting() -> tuple[nn.Module, Tensor, Tensor]:
     y = torch.randint(CLASSES, (DATA,), generator=generator)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        return plain(osc.networks.LeNet(outputs=CLASSES)).eval(), x, y
+        model = plain(osc.networks.LeNet(outputs=CLASSES)).eval()
+    return model.to(timing.device), x.to(timing.device), y.to(timing.device)
 
 
 def training_pass() -> None:
