@@ -66,7 +66,7 @@ def _parser() -> argparse.ArgumentParser:
         "--markdown", type=Path, help="print a record as the table of docs/speed.md, and measure nothing"
     )
     parser.add_argument(
-        "--device", default="cpu", help="cuda: the rows of fits, predictives and tuning, without bounds"
+        "--device", default="cpu", help="cuda: rows of fits, predictives and tuning, without bounds"
     )
     parser.add_argument("--quick", action="store_true", help="5 repeats, and slow rows once")
     parser.add_argument("--system-allocator", action="store_true", help="let freed memory go back to the kernel")
