@@ -4,23 +4,28 @@ from typing import Any
 
 from benchmarks import peers
 
-HEAD = """| work | unit | osculate | flops | bound | | laplace-torch | faster |
-|---|---|---|---|---|---|---|---|"""
+HEAD = ("work", "unit", "osculate", "flops", "bound", "", "laplace-torch", "faster")
+#: Columns that a record without bounds, of an accelerator, has not.
+BOUNDS = slice(4, 6)
 
 
 def markdown(record: dict[str, Any]) -> str:
     """One line for each row of the record: our median, the bound, the verdict, the peer and our speed-up over it."""
-    return "\n".join([HEAD, *(_line(row) for row in record["rows"])])
+    lines = [list(HEAD), ["---"] * len(HEAD), *(_cells(row) for row in record["rows"])]
+    if not any(row["bound"] or row["faster"] for row in record["rows"]):
+        for line in lines:
+            del line[BOUNDS]
+    return "\n".join(f"|{'|'.join(line)}|" if line[0] == "---" else f"| {' | '.join(line)} |" for line in lines)
 
 
-def _line(row: dict[str, Any]) -> str:
+def _cells(row: dict[str, Any]) -> list[str]:
     peer = next((found for found in row["peers"] if found["name"] == peers.DEFAULT), None)
     bounds = [] if row["bound"] is None else [f"≤ {row['bound']:g}"]
     if row["name"].startswith("exponent"):  # within a distance of one, also below it
         bounds = [f"1 ± {row['bound'] - 1:.2g}"]
     bounds += [f"≥ {factor:g} × faster" for factor in row["faster"].values()]
     verdict = {None: "", True: "met", False: "missed"}[row["met"]]
-    cells = [
+    return [
         row["name"],
         row["unit"],
         f"{row['ours']['median']:.2f}" if row["ours"]["median"] >= 0.1 else f"{row['ours']['median']:.2g}",
@@ -30,7 +35,6 @@ def _line(row: dict[str, Any]) -> str:
         "–" if peer is None else f"{peer['spread']['median']:,.1f}",
         "–" if peer is None else f"{row['speedup'][peers.DEFAULT]:,.1f} ×",
     ]
-    return f"| {' | '.join(cells)} |"
 
 
 LARGE_COLUMNS = (

@@ -19,7 +19,8 @@ DOCS = [
 ]
 #: What is no prose: comments, programs and code, addresses, and tables that other tests compare with their records.
 NO_PROSE = re.compile(
-    r"<!-- (benchmarks|large networks) -->.*?<!-- end of \1 -->|<!-- .*?-->|```.*?```|`[^`\n]*`|\]\([^)]*\)", re.DOTALL
+    r"<!-- (benchmarks\w*|large networks) -->.*?<!-- end of \1 -->|<!-- .*?-->|```.*?```|`[^`\n]*`|\]\([^)]*\)",
+    re.DOTALL,
 )
 #: Numbers of versions, by what stands before them.
 VERSION = r"(?<!Python )(?<!torch )(?<!BackPACK )(?<!pythae )(?<!version )"

@@ -41,8 +41,9 @@ def test_blocks_are_found_and_run_in_order(tmp_path: Path, monkeypatch: pytest.M
         follow([Block("python", 1, "missing")], "example")
 
 
-def test_the_table_of_speeds_is_the_record() -> None:
-    record = json.loads((ROOT / "benchmarks" / "results" / "benchmarks.json").read_text(encoding="utf-8"))
+@pytest.mark.parametrize("name", ["benchmarks", "benchmarks_gpu"])
+def test_the_table_of_speeds_is_the_record(name: str) -> None:
+    record = json.loads((ROOT / "benchmarks" / "results" / f"{name}.json").read_text(encoding="utf-8"))
     text = (ROOT / "docs" / "speed.md").read_text(encoding="utf-8")
-    begin, end = "<!-- benchmarks -->", "<!-- end of benchmarks -->"
+    begin, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
     assert text[text.index(begin) + len(begin) : text.index(end)].strip() == markdown(record)
