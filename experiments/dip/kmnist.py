@@ -26,7 +26,7 @@ class Settings(Resumable):
     angles: tuple[int, ...] = (5, 10, 20, 30)
     noises: tuple[float, ...] = (0.05, 0.1)
     main: tuple[int, float] = (10, 0.05)
-    others: int = 5
+    others: int = 3
     first: int = 10
 
 
