@@ -172,7 +172,7 @@ class Watch(TorchDispatchMode):
 
 
 @pytest.mark.parametrize("structure", ["kron", "diag", "ekfac"])
-@pytest.mark.parametrize("net", ["mlp", "conv", pytest.param("segmentation", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("net", ["mlp", "conv", pytest.param("segmentation", marks=pytest.mark.release)])
 def test_no_tensor_of_all_data_outputs_and_parameters_is_ever_made(net: str, structure: str) -> None:
     builds = {
         "mlp": (lambda: nn.Sequential(nn.Linear(40, 60), nn.Tanh(), nn.Linear(60, 10)), (40,), 10),
@@ -460,7 +460,7 @@ def test_named_inputs_reach_a_network_within_another(model: nn.Module) -> None:
 
 
 @pytest.mark.parametrize(
-    "structure", ["kron", "full", pytest.param("matrix_free", marks=pytest.mark.slow), "approx_diag"]
+    "structure", ["kron", "full", pytest.param("matrix_free", marks=pytest.mark.release), "approx_diag"]
 )
 def test_soft_targets_have_the_curvature_of_labels(structure: str) -> None:
     """The GGN of a softmax or a sigmoid does not depend on the targets."""

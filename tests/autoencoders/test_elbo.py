@@ -38,9 +38,11 @@ METHODS: dict[str, Callable[[VAE], Method]] = {
     "map": lambda net: MAP(net, LIKELIHOOD),
     **GAUSSIAN,
 }
-#: Each pair with each method; all but two methods a pair, in turn, are slow.
+#: Marks of each pair's methods, in turn: two are in `make test`, two are slow, the others wait for a release.
+MARKS = [(), pytest.mark.slow, *[pytest.mark.release] * len(METHODS)]
+#: Each pair with each method.
 EVERY = [
-    pytest.param(*pair, name, marks=() if (place - 2 * number) % len(METHODS) < 2 else pytest.mark.slow)
+    pytest.param(*pair, name, marks=MARKS[(place - 2 * number) % len(METHODS) // 2])
     for number, pair in enumerate(PAIRS)
     for place, name in enumerate(METHODS)
 ]

@@ -86,7 +86,7 @@ def test_codes_without_a_density_say_so(name: str) -> None:
         code.log_prob(code.sample())
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] * (n == "flow")) for n in FAMILIES])
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.release] * (n == "flow")) for n in FAMILIES])
 def test_images_are_decoded_from_codes_of_the_same_network(name: str) -> None:
     """The decoders give the code itself, and say which network they are of."""
 

@@ -82,7 +82,7 @@ def test_codes_and_weights_of_a_vae_share_the_variance_by_the_law_of_total_varia
     torch.testing.assert_close(image.mean_variance, total)
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_few_codes_of_many_networks_and_many_codes_of_few_give_the_same_parts_of_the_variance() -> None:
     r, x = Representation(posterior("vae, laplace")), images(3)
     few = r.reconstruct(x, samples=3000, generator=torch.Generator().manual_seed(1))

@@ -81,8 +81,10 @@ def test_the_default_autoencoder_is_the_published_one() -> None:
 @pytest.mark.parametrize(
     ("words", "kind", "network"),
     [
-        (("--method", "vae"), Point, VAE),
-        (("--method", "mc_dropout", "--model", "mlp_autoencoder"), Dropout, Autoencoder),
+        pytest.param(("--method", "vae"), Point, VAE, marks=pytest.mark.release),
+        pytest.param(
+            ("--method", "mc_dropout", "--model", "mlp_autoencoder"), Dropout, Autoencoder, marks=pytest.mark.release
+        ),
         (("--model", "mlp_autoencoder", "--latent", 3), Point, Autoencoder),
         (("--method", "online_laplace", "--temperature", 0.01, "--structure", "diag"), Gaussian, Autoencoder),
     ],
@@ -105,7 +107,7 @@ def test_every_method_leaves_what_evaluate_opens(
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_autoencoder_is_short_for_the_convolutional_one(run: Any, tmp_path: Path) -> None:
     options = ("--model-options.width", 2, "--model-options.depth", 1, "--epochs", 1, "--output", tmp_path)
     assert run("train", "--model", "autoencoder", *SMALL, *options) == 0

@@ -97,14 +97,19 @@ def check(q: osc.posteriors.Gaussian, x: Tensor, module: Deployed | None = None)
         ("mlp", "categorical", {"structure": "diag"}),
         ("mlp", "categorical", {"structure": "kron", "subset": "last_layer"}),
         *[
-            pytest.param("mlp", likelihood, {"structure": structure, "subset": subset}, marks=slow)
+            pytest.param(
+                "mlp",
+                likelihood,
+                {"structure": structure, "subset": subset},
+                marks=slow if likelihood == "categorical" else release,
+            )
             for likelihood in LIKELIHOODS
             for structure in ("kron", "ekfac", "diag", "full", "block")
             for subset in ("all", "last_layer", ["2"], osc.Subnetwork(0.5, "magnitude"))
             if structure in ("diag", "full") or not isinstance(subset, osc.Subnetwork)
         ],
         *[
-            pytest.param(network, likelihood, {"structure": structure}, marks=slow)
+            pytest.param(network, likelihood, {"structure": structure}, marks=slow if network == "cnn" else release)
             for network in ("cnn", "residual")
             for likelihood in ("categorical", "gaussian")
             for structure in ("kron", "diag")
@@ -130,8 +135,8 @@ def test_refined_posteriors(likelihood: str, structure: str, subset: str) -> Non
 
 
 @slow
-@pytest.mark.parametrize("network", ["cnn", "residual"])
-@pytest.mark.parametrize("structure", ["kron", "diag"])
+@pytest.mark.parametrize("network", [pytest.param("cnn", marks=release), "residual"])
+@pytest.mark.parametrize("structure", ["kron", pytest.param("diag", marks=release)])
 def test_refined_posteriors_of_convolutions(network: str, structure: str) -> None:
     check(*posterior(network, "categorical", True, structure=structure))
 
@@ -162,7 +167,7 @@ LAYERS = ("conv1d", "conv3d", "conv_transpose2d", "tied", "bias_first", "resnet"
         ("unet", "last_layer"),
         ("two_inputs", "last_layer"),
         *[pytest.param(name, "last_layer", marks=slow) for name in ENDS if name not in ("unet", "two_inputs")],
-        *[pytest.param(name, "all", marks=slow) for name in LAYERS],
+        *[pytest.param(name, "all", marks=release if "resnet" in name else slow) for name in LAYERS],
     ],
 )
 def test_networks_of_any_kind(name: str, subset: str) -> None:
@@ -308,7 +313,9 @@ def exported(module: Deployed, x: Tensor) -> torch.export.ExportedProgram:
     [
         ("mlp", "categorical", "last_layer"),
         *[
-            pytest.param(network, likelihood, subset, marks=slow if network == "mlp" else release)
+            pytest.param(
+                network, likelihood, subset, marks=slow if (network, likelihood) == ("mlp", "categorical") else release
+            )
             for network in NETWORKS
             for likelihood in ("categorical", "gaussian")
             for subset in ("all", "last_layer")
@@ -330,7 +337,7 @@ def test_exported_programs(network: str, likelihood: str, subset: str) -> None:
         pytest.param("residual", "categorical", False, {"structure": "diag", "subset": "last_layer"}, marks=slow),
         pytest.param("mlp", "gaussian", True, {"structure": "kron"}, marks=slow),
         pytest.param("mlp", "bernoulli", False, {"structure": "diag"}, marks=slow),
-        pytest.param("cnn", "categorical", True, {"structure": "kron"}, marks=slow),
+        pytest.param("cnn", "categorical", True, {"structure": "kron"}, marks=release),
         *[
             pytest.param(network, likelihood, refine, {"structure": structure, "subset": subset}, marks=release)
             for network in NETWORKS
