@@ -253,8 +253,9 @@ def section(record: Record, name: str, folder: Path) -> str:
 def _tried(record: Record) -> str:
     """Return which larger scales were not run, in words."""
     found = scales(record.id)
-    words = f"{' and '.join(found)} need{'s' if len(found) == 1 else ''} an accelerator"
-    return f" Not run: {words}; a test takes three steps of it." if found else ""
+    words = "needs an accelerator; a test takes three steps of it" if len(found) == 1 else ""
+    words = words or "need an accelerator; a test takes three steps of each"
+    return f" Not run: {' and '.join(found)} {words}." if found else ""
 
 
 def _claim(claim: Claim) -> str:

@@ -12,20 +12,27 @@ FEW = {"train_size": 150, "validation_size": 50, "test_size": 50}
 ONCE = {"epochs": 1, "members": 2, "dropout": [0.05]}
 #: Part of Figure 9.
 PAIR = {"pairs": (("mnist", "KMNIST", 150),), "samples": 2, "usual": 50}
+
+
+def _short(scale: str) -> tuple[table1.Part, ...]:
+    """Return the parts of a scale of Table 1 for three steps of MAP and variational Laplace, at one temperature."""
+    return tuple(
+        replace(
+            part,
+            task=replace(part.task, train_size=3 * part.fit.batch_size, validation_size=50, test_size=50),
+            methods=methods,
+            fit=replace(part.fit, epochs=1, precision="32"),  # bf16 is emulated, and slow, on many CPUs
+            temperatures=(0.1,),
+        )
+        for part in table1.measure.presets[scale].parts
+        if (methods := tuple(method for method in (table1.MAXIMUM, table1.LAPLACE) if method in part.methods))
+    )
+
+
 #: Changes that leave three steps, by experiment and scale.
 TRIALS: Mapping[tuple[str, str], Mapping[str, Any]] = {
-    ("vl-table1", "large"): {
-        "parts": tuple(
-            replace(
-                part,
-                task=replace(part.task, train_size=3 * part.fit.batch_size, validation_size=50, test_size=50),
-                methods=(table1.MAXIMUM, table1.LAPLACE),
-                fit=replace(part.fit, epochs=1, precision="32"),  # bf16 is emulated, and slow, on many CPUs
-                temperatures=(0.1,),
-            )
-            for part in table1.measure.presets["large"].parts
-        )
-    },
+    ("vl-table1", "narrow"): {"parts": _short("narrow")},
+    ("vl-table1", "large"): {"parts": _short("large")},
     ("lae-table2", "paper"): {**FEW, "fit": ONCE, "columns": 50, "samples": 2, "curve_samples": 2},
     ("lae-figure9", "convolutional"): {**FEW, **PAIR, "fit": ONCE},
     ("linlap-images", "large"): {
