@@ -195,7 +195,7 @@ DOCUMENT = Document(
                     (Test(BELOW, "nats", gap("1-50-1", "1-25-1", "log evidence"), 1.0),),
                 ),
                 Statement(
-                    "The Hessian may be indefinite, the Gauss–Newton matrix not",
+                    "The Hessian of the data term may be indefinite",
                     "definiteness of the Hessian",
                     EXACT,
                     cell=("1-50-1", "negative eigenvalues of the Hessian of the data term"),
