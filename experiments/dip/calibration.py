@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from experiments import Claim, Findings, Record, Resumable, Runner, Table, experiment, listed
+from experiments import Findings, Record, Resumable, Runner, Table, experiment
 from experiments.dip import cells
 from experiments.dip.cells import CHOSEN_DROPOUT, DROPOUT, UNIT, Scan
 from osculate.inverse.scores import LEVELS, covered, grouped
@@ -17,6 +17,7 @@ from osculate.posteriors import IndependentImage
 
 EVIDENCE, WITH_TV = tuple(cells.LINEARISED)[:2]
 COMPARED = (EVIDENCE, WITH_TV, DROPOUT, CHOSEN_DROPOUT, cells.ENSEMBLE, UNIT)
+WIDEST = "error over error bar in the highest twentieth"
 MISCALIBRATION, RANKS = "mean error of coverage", "rank correlation of error bar and error, over groups"
 #: Values of the deep image prior at the pixels that are neither background nor solid ink to it.
 BETWEEN = (0.05, 0.95)
@@ -56,18 +57,15 @@ def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Finding
         table |= {(method, column): distances(each) for method, each in curves.items()}
     for method in COMPARED:
         if method != UNIT:
-            parts = zip(*(pixels(each, method) for each in images), strict=True)
-            truth, centre, deviation = (torch.cat(part, 1)[0] for part in parts)
+            parts = [pixels(each, method) for each in images]
+            truth, centre, deviation = (torch.cat(part, 1)[0] for part in zip(*parts, strict=True))
             groups[method] = grouped(truth - centre, deviation)
             table[method, RANKS] = [float(spearmanr(*groups[method]).statistic)]
+            each = [grouped(truth - centre, deviation) for truth, centre, deviation in parts]
+            table[method, WIDEST] = [found[-1] / expected[-1] for expected, found in each]
     lines = {method: [mean(column) for column in zip(*curves, strict=True)] for method, curves in everywhere.items()}
     data = {"levels": LEVELS, "covered": lines, "groups": groups}
-    ratios = {method: found[-1] / expected[-1] for method, (expected, found) in groups.items()}
-    claim = Claim.over_seeds(
-        "Errors where error bars are largest",
-        f"Error over error bar in the highest twentieth: {listed(ratios, '.2f', '; ')}.",
-    )
-    return Findings(table.numbers(), (claim,), data)
+    return Findings(table.numbers(), (), data)
 
 
 def pixels(image: Mapping[str, Any], method: str) -> tuple[Tensor, Tensor, Tensor]:
