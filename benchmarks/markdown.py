@@ -5,7 +5,7 @@ from typing import Any
 from benchmarks import peers
 
 HEAD = ("work", "unit", "osculate", "flops", "bound", "", "laplace-torch", "faster")
-#: Columns that a record without bounds, of an accelerator, has not.
+#: The columns of bounds, which the records of an accelerator lack.
 BOUNDS = slice(4, 6)
 
 

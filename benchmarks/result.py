@@ -65,13 +65,17 @@ Row = Callable[[Effort], Result]
 
 #: The rows by name, in the order of the table.
 ROWS: dict[str, Row] = {}
+#: Names of the rows that put networks and data on the device of :mod:`benchmarks.timing`.
+ANYWHERE: set[str] = set()
 
 
-def row(name: str) -> Callable[[Row], Row]:
-    """Register a function as a row."""
+def row(name: str, anywhere: bool = False) -> Callable[[Row], Row]:
+    """Register a function as a row; it can be measured on an accelerator too if ``anywhere``."""
 
     def register(function: Row) -> Row:
         ROWS[name] = function
+        if anywhere:
+            ANYWHERE.add(name)
         return function
 
     return register

@@ -56,4 +56,4 @@ def _peers(network: str, structure: str, effort: Effort) -> tuple[PeerResult, ..
 
 
 for _network, _structure, _curvature, _bound in FITS:
-    row(f"fit-{_structure}-{_curvature}-{_network}")(_fit(_network, _structure, _curvature, _bound))
+    row(f"fit-{_structure}-{_curvature}-{_network}", anywhere=True)(_fit(_network, _structure, _curvature, _bound))

@@ -46,7 +46,7 @@ def posterior() -> osc.posteriors.Gaussian:
     )
 
 
-@row("last-layer-fit")
+@row("last-layer-fit", anywhere=True)
 def fit(effort: Effort) -> Result:
     """KFAC with one sampled label."""
     spread = ratio(training_pass, posterior, effort)
@@ -54,7 +54,7 @@ def fit(effort: Effort) -> Result:
     return Result(name, "forward + backward, same data", spread, FIT, limit=flops(training_pass, posterior))
 
 
-@row("last-layer-predict")
+@row("last-layer-predict", anywhere=True)
 def predict(effort: Effort) -> Result:
     """Linearised, probit link."""
     _, x, _ = setting()

@@ -91,8 +91,9 @@ def _sampled(network: str, structure: str, inputs: int) -> Callable[[Effort], Re
 
 
 for _network, _structure, _bound, _faster in PREDICTIVES:
-    row(f"predict-probit-{_structure}-{_network}")(_linearised(_network, _structure, _bound, _faster))
+    row(f"predict-probit-{_structure}-{_network}", anywhere=True)(_linearised(_network, _structure, _bound, _faster))
 for _network, _sizes in (("mlp", INPUTS), ("lenet", INPUTS[:1])):
     for _structure in ("kron", "diag"):
         for _inputs in _sizes:
-            row(f"predict-sampled-{_structure}-{_network}-{_inputs}")(_sampled(_network, _structure, _inputs))
+            _name = f"predict-sampled-{_structure}-{_network}-{_inputs}"
+            row(_name, anywhere=True)(_sampled(_network, _structure, _inputs))

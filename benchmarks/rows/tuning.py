@@ -17,7 +17,7 @@ PRIORS = {"layerwise": osc.priors.Layerwise, "scalar": osc.priors.Isotropic}
 
 
 def squares(q: osc.posteriors.Gaussian, theta: Tensor) -> Tensor:
-    """‖θ_g‖² for each group of the prior."""
+    """‖θ_g‖² of parameters θ, for each group of the prior."""
     return q.prior.totals(theta.double().square(), q.network.space).reshape(-1)
 
 
@@ -55,10 +55,11 @@ def _evidence(network: str, structure: str, prior: str) -> Callable[[Effort], Re
 for _network in ("mlp", "lenet"):
     for _structure in ("kron", "diag"):
         for _prior in PRIORS:
-            row(f"evidence-{_prior}-{_structure}-{_network}")(_evidence(_network, _structure, _prior))
+            _name = f"evidence-{_prior}-{_structure}-{_network}"
+            row(_name, anywhere=True)(_evidence(_network, _structure, _prior))
 
 
-@row("tune-validation-kron-lenet")
+@row("tune-validation-kron-lenet", anywhere=True)
 def tune(effort: Effort) -> Result:
     """For information: precision and temperature on validation data, against a grid of 21 precisions."""
     data, q = setting("lenet"), posterior("lenet", "kron")
