@@ -3,16 +3,18 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
+from math import hypot
 from statistics import mean
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 import osculate as osc
-from experiments import Claim, Findings, Record, Runner, Table, experiment
+from experiments import Claim, Findings, Record, Runner, Table, experiment, paired
 from experiments.lae import models as lae_models
-from experiments.lae.detection import SCORES, named
+from experiments.lae.detection import SCORES, Areas, Shares, best_of_each_seed, named
 from experiments.lae.models import DROPOUT, FACTORED, LONG, ONLINE, POST_HOC, VARIATIONAL, Fit, Models
 
 
@@ -47,8 +49,8 @@ ALONE = {
     "nearest_input": "distance to a training image",
     "principal_components": "−log p of principal components",
 }
-#: AUROC by pair, row and column, one a seed.
-Areas = dict[str, dict[str, dict[str, list[float]]]]
+#: The comparison of the best scores of the images alone and of all autoencoders.
+ON_AVERAGE = "images alone beside autoencoders, best scores, mean over pairs"
 
 
 @experiment(
@@ -60,7 +62,7 @@ Areas = dict[str, dict[str, dict[str, list[float]]]]
 def explained(settings: Settings, seeds: Sequence[int], runner: Runner) -> Findings:
     """Measure the area under the ROC curve for each pair, model and score, as the images are and blanked."""
 
-    def detected(inside: str, seed: int) -> list[tuple[str, str, str, float]]:
+    def detected(inside: str, seed: int) -> list[tuple[str, str, str, float, paired.Places]]:
         models, found = Models(replace(settings, data=inside), seed), []
         for model, blank in product(MODELS, (False, True)):
             record = osc.tasks.ood(
@@ -77,16 +79,78 @@ def explained(settings: Settings, seeds: Sequence[int], runner: Runner) -> Findi
                 pair = named(inside, outside) + (BLANKED if blank else "")
                 for score, area in areas.items():
                     row = INPUT if score in ALONE else model
-                    found.append((pair, row, {**COLUMNS, **ALONE}[score], area))
+                    places = paired.places(record.inside[score], record.outside[outside][score])
+                    found.append((pair, row, {**COLUMNS, **ALONE}[score], area, places))
         return found
 
-    table, areas = Table(), Areas()
+    table, areas, shares = Table(), Areas(), Shares()
     jobs = list(product(settings.insides, seeds))
     for rows in runner.each("data sets and seeds", jobs, detected):
-        for pair, row, column, area in rows:
+        for pair, row, column, area, places in rows:
             table.append({(f"{pair}: {row}", f"AUROC by {column}"): area})
             areas.setdefault(pair, {}).setdefault(row, {}).setdefault(column, []).append(area)
-    return Findings(table.numbers(), (claim(areas),), {"areas": areas})
+            shares.setdefault(pair, {}).setdefault(row, {}).setdefault(column, []).append(places)
+    data = {"areas": areas, paired.ERRORS: errors_of_areas(areas, shares)}
+    return Findings(table.numbers(), (claim(areas),), data)
+
+
+def beside(row: str, column: str, other: str, another: str) -> str:
+    """Return the name of the comparison of two cells that share neither row nor column."""
+    return f"{row}, {column} beside {other}, {another}"
+
+
+def errors_of_areas(areas: Areas, shares: Shares) -> dict[str, float]:
+    """Return the errors over test images of what the claims compare, by its name."""
+    sigma, ink = COLUMNS["output_deviation"], ALONE["unlit_pixels"]
+    spread, over, lit = (f"AUROC by {column}" for column in (sigma, RELATIVE, ink))
+    compared: dict[str, tuple[Sequence[paired.Places], Sequence[paired.Places]]] = {}
+    for pair, rows in shares.items():
+        alone, vae, own, diagonal, factors = (
+            f"{pair}: {row}" for row in (INPUT, VARIATIONAL, ONLINE, POST_HOC, FACTORED)
+        )
+        best = best_of_each_seed(areas[pair][VARIATIONAL], rows[VARIATIONAL])
+        compared |= {
+            beside(alone, lit, own, spread): (rows[INPUT][ink], rows[ONLINE][sigma]),
+            paired.beside_best(own, spread, vae): (rows[ONLINE][sigma], best),
+            paired.beside(factors, diagonal, spread): (rows[FACTORED][sigma], rows[POST_HOC][sigma]),
+            paired.columns_of(factors, over, spread): (rows[FACTORED][RELATIVE], rows[FACTORED][sigma]),
+        }
+    plain = {pair: rows for pair, rows in areas.items() if not pair.endswith(BLANKED)}
+    cells = next(iter(plain.values()))
+    for row, column in ((row, column) for row, columns in cells.items() if row != INPUT for column in columns):
+        least = shares[min(plain, key=lambda pair: mean(plain[pair][row][column]))][row][column]
+        nothing = [(torch.zeros_like(inside), torch.zeros_like(outside)) for inside, outside in least]
+        compared[f"{row}, AUROC by {column}"] = least, nothing
+    found = {name: paired.area_error(*both) for name, both in compared.items()}
+    found[ON_AVERAGE] = _error_on_average(
+        *({pair: _best_of_rows(areas[pair], shares[pair], rows) for pair in plain} for rows in ((INPUT,), MODELS))
+    )
+    return {name: float(f"{error:.3g}") for name, error in found.items()}
+
+
+def _best_of_rows(
+    areas: Mapping[str, Mapping[str, Sequence[float]]],
+    shares: Mapping[str, Mapping[str, Sequence[paired.Places]]],
+    rows: Sequence[str],
+) -> list[paired.Places]:
+    """Return the shares of the score with the largest area in any of the rows, chosen for each seed."""
+    names = {f"{row}, {column}": (row, column) for row in rows for column in areas[row]}
+    return best_of_each_seed(
+        {name: areas[row][column] for name, (row, column) in names.items()},
+        {name: shares[row][column] for name, (row, column) in names.items()},
+    )
+
+
+def _error_on_average(
+    own: Mapping[str, Sequence[paired.Places]], others: Mapping[str, Sequence[paired.Places]]
+) -> float:
+    """Return the error of a difference of areas on average over pairs, several of which share a data set."""
+    sides: dict[tuple[int, str], Tensor] = {}
+    for pair in own:
+        for side, name in enumerate(pair.split(" → ")):
+            apart = torch.stack([a[side] - b[side] for a, b in zip(own[pair], others[pair], strict=True)])
+            sides[side, name] = sides.get((side, name), 0) + apart / len(own)
+    return hypot(*(paired.bootstrap_error(each.numpy()) for each in sides.values()))
 
 
 def _first(model: str) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
+from experiments.lae.explained import ON_AVERAGE, beside
 from experiments.lae.faces import ACCURACY, AGREEMENT, OVERALL
 from experiments.lae.images import CLASSES, EDGES, FROM_NOISE, SHARP, SURE, SURER
 from experiments.lae.models import (
@@ -73,7 +74,7 @@ def _beside(ours: tuple[str, str], other: tuple[str, str]) -> Parts:
     def parts(record: Record) -> dict[str, Pair]:
         (a, _), *_ = level(*ours)(record).values()
         (b, _), *_ = level(*other)(record).values()
-        return {f"{', '.join(ours)} beside {', '.join(other)}": (a, b)}
+        return {beside(*ours, *other): (a, b)}
 
     return parts
 
@@ -97,7 +98,7 @@ def _alone(record: Record) -> dict[str, Pair]:
         if not pair.endswith("blanked"):
             (alone if row == "image alone" else coded).setdefault(pair, []).append(number.values)
     best = [np.mean([np.max(each, axis=0) for each in found.values()], axis=0).tolist() for found in (alone, coded)]
-    return {"images alone beside autoencoders, best scores, mean over pairs": (best[0], best[1])}
+    return {ON_AVERAGE: (best[0], best[1])}
 
 
 def both(
@@ -447,11 +448,7 @@ DOCUMENT = Document(
                 Statement(
                     "… and better still over that of isotropic noise",
                     "",
-                    (
-                        Test(
-                            ABOVE, "AUROC", _beside((f"{FASHION}: {FACTORED}", OVER), (f"{FASHION}: {FACTORED}", SIGMA))
-                        ),
-                    ),
+                    (Test(ABOVE, "AUROC", across(f"{FASHION}: {FACTORED}", OVER, SIGMA)),),
                     OURS,
                 ),
                 Statement(
