@@ -3,14 +3,16 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
+from itertools import permutations
+from math import hypot
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Adam, Optimizer
 
 import osculate as osc
-from experiments import Claim, Findings, Record, Resumable, Runner, Table, experiment, seeded, timed
+from experiments import Claim, Findings, Record, Resumable, Runner, Table, experiment, paired, seeded, timed
 from experiments.evaluation import logs
 from osculate import metrics
 from osculate.data import Dataset
@@ -51,7 +53,7 @@ class Settings(Resumable):
     """Tasks, training and L2M.
 
     Args:
-        tasks: Images and networks; only the first is repeated over seeds.
+        tasks: Images and networks.
         sizes: Numbers of training, validation and test images, and of images of each out-of-distribution set.
         batch_size: Batch size.
         members: Members of the ensembles.
@@ -85,18 +87,48 @@ TITLES = {"fashion_mnist": "Fashion-MNIST, LeNet", "cifar10_jpeg": "CIFAR-10, Re
 def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Findings:
     """Score every way to predict, on every task and seed."""
     about = [asdict(replace(settings, cells=""))]
-    first, *others = range(len(settings.tasks))
-    jobs = [(settings.tasks[first].data, seed) for seed in seeds]
-    jobs += [(settings.tasks[other].data, seeds[0]) for other in others]
+    jobs = [(task.data, seed) for task in settings.tasks for seed in seeds]
     cells = runner.over("tasks and seeds", jobs, partial(scored, settings), "l2m-classification", about)
-    rows = {TITLES.get(data, data): runs for data, runs in cells.items()}
-    table = Table.of({f"{title}: {w}": [run[w] for run in runs] for title, runs in rows.items() for w in runs[0]})
+    rows: dict[str, list[Mapping[str, Any]]] = {}
+    for data, runs in cells.items():
+        for way in runs[0]:
+            rows[f"{TITLES.get(data, data)}: {way}"] = [run[way] for run in runs]
+    table = Table.of({row: [run["scores"] for run in runs] for row, runs in rows.items()})
     claim = Claim.over_seeds("Accuracy of the printed formula", "Its precisions are nearly 1/λ + ε for all weights.")
-    return Findings(table.numbers(), (claim,))
+    return Findings(table.numbers(), (claim,), {paired.ERRORS: errors_over_images(rows)})
 
 
-def scored(settings: Settings, name: str, seed: int) -> dict[str, dict[str, float]]:
-    """Return the scores of every way to predict, by way and column."""
+def errors_over_images(rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, float]:
+    """Return the errors over images of all differences of two rows of a task, by their names."""
+    found = {}
+    for row, other in permutations(rows, 2):
+        if row.partition(": ")[0] != other.partition(": ")[0]:
+            continue
+        for column in (NLL, ACCURACY):
+            own, theirs = ([run["images"][column] for run in rows[name]] for name in (row, other))
+            found[paired.beside(row, other, column)] = paired.difference_error(own, theirs)
+        inside, *far = zip(*(zip(*_sides(rows[name]), strict=True) for name in (row, other)), strict=True)
+        found[beside_on_average(row, other)] = hypot(
+            paired.difference_error(*inside), *(paired.difference_error(*each) / len(far) for each in far)
+        )
+    return {name: float(f"{error:.3g}") for name, error in found.items()}
+
+
+def beside_on_average(row: str, other: str) -> str:
+    """Return the name of the comparison of AUROCs averaged over the sets that a task is compared with."""
+    return paired.beside(row, other, "AUROC")
+
+
+def _sides(runs: Sequence[Mapping[str, Any]]) -> list[list[Tensor]]:
+    """Return for each run the shares of the images of the task, averaged over the other sets, and of each of these."""
+    return [
+        [torch.stack([inside for inside, _ in run["places"]]).mean(0), *(far for _, far in run["places"])]
+        for run in runs
+    ]
+
+
+def scored(settings: Settings, name: str, seed: int) -> dict[str, dict[str, Any]]:
+    """Return for every way to predict: its scores, those of each image, and the shares that give each AUROC."""
     task = next(task for task in settings.tasks if task.data == name)
     train_size, validation_size, test_size, outside_size = settings.sizes
     data = osc.data.load(name, train_size=train_size, validation_size=validation_size, seed=seed)
@@ -107,11 +139,15 @@ def scored(settings: Settings, name: str, seed: int) -> dict[str, dict[str, floa
         probs = torch.cat([osc.predict(q, part, **how).probs for part in x.split(500)])  # type: ignore[attr-defined]
         detected = osc.tasks.ood(q, x[:outside_size], outside, scores=["entropy"], batch_size=250, **how)
         found[way] = {
-            NLL: metrics.nll(logs(probs), y),
-            ACCURACY: 100 * metrics.accuracy(probs, y),
-            ECE: metrics.ece(probs, y, BINS),
-            **{AUROC + name: detected.auroc[name]["entropy"] for name in outside},
-            SECONDS: seconds,
+            "scores": {
+                NLL: metrics.nll(logs(probs), y),
+                ACCURACY: 100 * metrics.accuracy(probs, y),
+                ECE: metrics.ece(probs, y, BINS),
+                **{AUROC + name: detected.auroc[name]["entropy"] for name in outside},
+                SECONDS: seconds,
+            },
+            "images": {NLL: -logs(probs)[torch.arange(len(y)), y], ACCURACY: 100.0 * (probs.argmax(1) == y)},
+            "places": [paired.places(detected.inside["entropy"], far["entropy"]) for far in detected.outside.values()],
         }
     return found
 

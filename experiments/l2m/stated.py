@@ -3,6 +3,7 @@
 Margins that the claims of the first records did not state were set after those runs (decision 39).
 """
 
+from experiments.l2m.classification import beside_on_average
 from experiments.record import Record
 from experiments.statements import (
     ABOVE,
@@ -44,10 +45,8 @@ def detection(ours: str, other: str) -> Parts:
             if number.column.startswith(AUROC):
                 cells.setdefault(number.row, []).append(number.values)
         means = {row: [sum(each) / len(each) for each in zip(*values, strict=True)] for row, values in cells.items()}
-        return {
-            f"{task}: {ours} beside {other}, AUROC": (means[f"{task}: {ours}"], means[f"{task}: {other}"])
-            for task in TASKS
-        }
+        pairs = ((f"{task}: {ours}", f"{task}: {other}") for task in TASKS)
+        return {beside_on_average(*pair): (means[pair[0]], means[pair[1]]) for pair in pairs}
 
     return parts
 
