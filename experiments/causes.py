@@ -17,7 +17,7 @@ CAUSES: Mapping[tuple[str, str], str] = {
     ),
     (
         "dip-calibration",
-        "Evidence, with and without TV-PredCP: coverage nearer to its level than dropout's",
+        "With and without TV-PredCP coverage is nearer its level than dropout's",
     ): (
         "Its intervals are too wide where an image is empty or full. Over all pixels the error of coverage is "
         "{{dip-calibration; linearised DIP, evidence and TV-PredCP; mean error of coverage}}, dropout's "

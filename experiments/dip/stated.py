@@ -126,7 +126,7 @@ ARTEFACTS = (
         "Section 7",
         (
             Statement(
-                "Evidence, with and without TV-PredCP: coverage nearer to its level than dropout's",
+                "With and without TV-PredCP coverage is nearer its level than dropout's",
                 "",
                 (covering(EVIDENCE, COVERAGE), covering(WITH_TV, COVERAGE)),
             ),
@@ -177,13 +177,13 @@ ARTEFACTS = (
         "Section 7",
         (
             Statement(
-                "Neighbours differ half as much in draws of TV-PredCP as in those of a factorised Gaussian",
+                "Draws of TV-PredCP: neighbours differ half as much as in a factorised Gaussian's",
                 "",
                 (Test(BELOW, RATIO, gap(WITH_TV_PRIOR, "factorised Gaussian", ROUGHNESS), 0.5),),
                 PRINTED,
             ),
             Statement(
-                "… and less than in those of the deep image prior without it",
+                "… and less than without TV-PredCP",
                 "",
                 (Test(BELOW, RATIO, gap(WITH_TV_PRIOR, "linearised DIP", ROUGHNESS)),),
                 OURS,

@@ -52,7 +52,7 @@ def likelihood(name: str, bound: float, overlap: float) -> Statement:
     """Return the claim of a log likelihood on one set."""
     parts = level(f"{name}, {LOG}", FULL)
     return Statement(
-        f"UCI{', gaps' if overlap == GAPS else ''}, {name}: a log likelihood of {bound:g} or more",
+        f"UCI{', gaps' if overlap == GAPS else ''}, {name}: log likelihood above {bound:g}",
         "",
         (Test(ABOVE, "nats", parts, bound, overlap),),
     )
@@ -220,7 +220,7 @@ DOCUMENT = Document(
             "Section 3",
             (
                 Statement(
-                    "The evidence gives a higher log likelihood than cross-validation, in six tasks",
+                    "The evidence beats cross-validation in log likelihood, in six tasks",
                     "log likelihood by the evidence and by cross-validation",
                     (Test(ABOVE, "nats", level(TASKS, f"gain in {LOG}"), shared=errors_over_images),),
                 ),
@@ -252,7 +252,7 @@ DOCUMENT = Document(
             "Section 4",
             (
                 Statement(
-                    "Half of the values of sampled networks are off scale, 5 % of linearised ones",
+                    "Half of the sampled networks' values are off scale, 5 % linearised",
                     "values off scale",
                     (
                         Test(ABOVE, "%", level("curve: sampled", "share of draws off scale, %"), 50.0),
@@ -261,7 +261,7 @@ DOCUMENT = Document(
                     PRINTED,
                 ),
                 Statement(
-                    "Linearised, a posterior explains its training data by 1 nat better than sampled",
+                    "Linearised, training data are explained 1 nat better than sampled",
                     "",
                     (
                         Test(
@@ -298,7 +298,7 @@ DOCUMENT = Document(
                     (Test(BELOW, "accuracy", level("precision {}: sampled", "accuracy", ("0.1", "1")), 0.5),),
                 ),
                 Statement(
-                    "Digits: entropy tells turned digits better than the mode, by an AUROC of .04",
+                    "Digits: entropy detects turned digits .04 of AUROC better than the mode",
                     "",
                     (
                         Test(
@@ -370,7 +370,7 @@ DOCUMENT = Document(
                     (Test(ABOVE, "nats", uci((FULL, SAMPLED), ("yacht", "energy", "boston")), 3.0, SPLITS),),
                 ),
                 Statement(
-                    "UCI: as good as MAP, and MAP better than sampled networks, on nine sets",
+                    "UCI: as good as MAP, and MAP better than sampled, on nine sets",
                     "linearised Laplace on the standard splits",
                     (
                         Test(ABOVE, "nats", pooled(uci((FULL, MODE)), f"{FULL} beside {MODE}"), -0.01, SPLITS),
@@ -523,7 +523,7 @@ DOCUMENT = Document(
                     ),
                 ),
                 Statement(
-                    "Images: sampled networks are worse by .1 nats, at their own best precision",
+                    "Images: sampled networks are .1 nats worse, at their best precision",
                     "sampled networks at their own best precision",
                     (
                         Test(
@@ -634,7 +634,7 @@ DOCUMENT = Document(
             "Section 6",
             (
                 Statement(
-                    "Toy: at the network's parameters the evidence has three times the prior variance",
+                    "Toy: the evidence at θ̃ triples the prior variance",
                     "",
                     (
                         Test(
