@@ -1,11 +1,15 @@
 """Errors over the test data that all seeds share: beside closed forms, and in the verdict of a claim."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 
 import osculate as osc
-from experiments import Record
+from experiments import Record, read_record
+from experiments.documents import artefact
+from experiments.lae.explained import _error_on_average as on_average
 from experiments.paired import (
     ERRORS,
     area_error,
@@ -18,6 +22,8 @@ from experiments.paired import (
 )
 from experiments.record import Findings, Number, Setup
 from experiments.statements import ABOVE, Test, gap
+
+RESULTS = Path(__file__).resolve().parents[2] / "experiments" / "results"
 
 
 def losses(seed: int, seeds: int = 3, number: int = 500) -> list[torch.Tensor]:
@@ -54,6 +60,24 @@ def test_the_shares_give_the_area_and_its_error() -> None:
     constant = torch.full_like(above, 0.5), torch.full_like(below, 0.5)
     error = area_error([(above, below)], [constant])
     assert error == pytest.approx(osc.metrics.auroc_error(inside, outside), rel=0.1)
+
+
+def test_an_average_over_pairs_with_separate_images_has_the_errors_of_both() -> None:
+    generator = torch.Generator().manual_seed(0)
+    ours, theirs = ([(torch.rand(50, generator=generator), torch.rand(40, generator=generator))] for _ in range(2))
+    single = area_error(ours, theirs)
+    assert on_average({"a → b": ours}, {"a → b": theirs}) == pytest.approx(single)
+    apart = on_average({"a → b": ours, "c → d": ours}, {"a → b": theirs, "c → d": theirs})
+    shared = on_average({"a → b": ours, "a → d": ours}, {"a → b": theirs, "a → d": theirs})
+    assert apart == pytest.approx(single / 2**0.5)
+    assert apart < shared < single
+
+
+def test_all_that_claims_compare_in_the_study_of_detection_has_its_error() -> None:
+    record = read_record(RESULTS / "lae-detection.json")
+    tests = [test for statement in artefact("lae-detection").statements for test in statement.tests]
+    names = {name for test in tests for name in test.parts(record)}
+    assert names <= set(errors_in(record.findings.data))
 
 
 @pytest.mark.parametrize(("error", "verdict"), [(0.0, True), (1.0, None)])
