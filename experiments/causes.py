@@ -16,13 +16,6 @@ CAUSES: Mapping[tuple[str, str], str] = {
         "data}}."
     ),
     (
-        "linlap-stopping",
-        "Training on brings them together",
-    ): (
-        "Nothing stops early: the NLL of images that were held out is least at the last epoch that was looked at, "
-        "{{linlap-stopping; at the best epoch; epoch}}. What longer training does was not measured."
-    ),
-    (
         "dip-calibration",
         "With and without TV-PredCP coverage is nearer its level than dropout's",
     ): (
