@@ -101,6 +101,7 @@ def draw(record: Record) -> Any:
     from experiments.figures import against
 
     data = record.findings.data
-    panels = {name: {"CNN": [course[name] for course in data["courses"]]} for name in (RELATIVE, NLL)}
+    titles = {RELATIVE: "distance of their σ, relative to that at θ*", NLL: "NLL of the network, held-out images"}
+    panels = {title: {"CNN": [course[name] for course in data["courses"]]} for name, title in titles.items()}
     heading = "Error bars by the evidence at the network's parameters and at the linear mode, as a network trains"
     return against("epochs", [float(value) for value in data["epochs"]], panels, heading)
