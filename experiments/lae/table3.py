@@ -2,13 +2,16 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
+from torch.nn.functional import one_hot
 
 import osculate as osc
-from experiments import Claim, Findings, Record, Runner, Table, experiment, printed, seeded, train
+from experiments import Claim, Findings, Record, Runner, Table, experiment, paired, printed, seeded, train
 from experiments.lae import models as lae_models
 from experiments.lae.detection import thousandths
 from experiments.lae.models import (
@@ -58,6 +61,9 @@ PRINTED = printed(
         RUNNING: (".53", ".12", ".16", ".13"),
     },
 )
+#: What the columns average over images, and the predictions that calibration errors are computed from.
+ByImage = Mapping[str, Tensor]
+PROBS, TARGETS = "probabilities", "classes"
 
 
 @experiment(
@@ -71,8 +77,8 @@ def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Finding
     table = Table()
     data: dict[str, Any] = {}
 
-    def imputed(seed: int) -> tuple[dict[str, dict[str, float]], dict[str, Any]]:
-        rows, shown = {}, dict[str, Any]()
+    def imputed(seed: int) -> tuple[dict[str, dict[str, float]], dict[str, ByImage], dict[str, Any]]:
+        rows, images, shown = {}, dict[str, ByImage](), dict[str, Any]()
         models = Models(settings, seed)
         x, y = models.test, models.dataset.test[1][: settings.test_size]
         classifier = classifier_of(models, settings.classifier_epochs)
@@ -88,7 +94,7 @@ def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Finding
                 targets=y,
                 generator=torch.Generator().manual_seed(seed),
             )
-            rows[name] = _named(record.metrics())
+            rows[name], images[name] = _named(record.metrics()), by_image(record, x)
             if name == ONLINE:
                 assert record.predicted is not None
                 first = slice(settings.images)
@@ -97,11 +103,15 @@ def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Finding
                     "images": thousandths(record.images[:, first, 0]),
                     "predicted": record.predicted[:, first].tolist(),
                 }
-        return rows, shown
+        return rows, images, shown
 
-    for rows, shown in runner.each("seeds", zip(seeds), imputed):
+    found: dict[str, list[ByImage]] = {name: [] for name in METHODS}
+    for rows, images, shown in runner.each("seeds", zip(seeds), imputed):
         table.extend(rows)
+        for name, each in images.items():
+            found[name].append(each)
         data = data or shown
+    data[paired.ERRORS] = errors_over_images(found)
     claim = Claim.over_seeds(
         "Classes among draws of a digit", "Draws of the plain autoencoder differ by the noise that they start from."
     )
@@ -116,6 +126,56 @@ def classifier_of(models: Models, epochs: int) -> osc.posteriors.Point:
     method = osc.methods.MAP(net, osc.likelihoods.Categorical())
     train(method, (models.train, kinds), epochs=epochs, batch_size=64, lr=1e-3, seed=seed)
     return osc.posteriors.Point(net.eval(), method.likelihood)
+
+
+def by_image(record: osc.tasks.ImputationRecord, x: Tensor) -> ByImage:
+    """Return for each image the squared error of a hidden pixel, the number of classes seen, and the prediction."""
+    assert record.predicted is not None
+    assert record.calibration is not None
+    hidden, probs, targets = ~record.observed, record.calibration.probs, record.calibration.targets
+    error = ((record.mean - x).double().square() * hidden).flatten(1).sum(1) / hidden.flatten(1).sum(1)
+    share = one_hot(record.predicted, probs.shape[-1]).double().mean(0)
+    return {
+        ERROR: error,
+        MODES: torch.special.entr(share).sum(-1).exp(),
+        ACCURACY: (probs.argmax(1) == targets).double(),
+        PROBS: probs,
+        TARGETS: targets,
+    }
+
+
+def errors_over_images(found: Mapping[str, Sequence[ByImage]], draws: int = 1000) -> dict[str, float]:
+    """Return the errors over test images of what the claims compare, by its name.
+
+    Args:
+        found: Of each method, seed by seed.
+        draws: Number of resampled test sets for the calibration errors; each is the same for all methods and seeds.
+    """
+    errors = dict[str, float]()
+    resampled = {name: _resampled(runs, draws) for name, runs in found.items()}
+    for row, other in product((ONLINE, RUNNING), METHODS):
+        if row == other:
+            continue
+        for column, error in (
+            (ERROR, paired.ratio_error),
+            (MODES, paired.ratio_error),
+            (ACCURACY, paired.difference_error),
+        ):
+            errors[paired.beside(row, other, column)] = error(
+                *([run[column] for run in found[name]] for name in (row, other))
+            )
+        for place, column in enumerate((ECE, MCE)):
+            errors[paired.beside(row, other, column)] = float((resampled[row] - resampled[other])[:, place].std())
+    return {name: float(f"{error:.3g}") for name, error in errors.items()}
+
+
+def _resampled(runs: Sequence[ByImage], draws: int) -> Tensor:
+    """Return ECE and MCE of resampled test sets (draws, 2), averaged over seeds."""
+    generator, size = torch.Generator().manual_seed(0), len(runs[0][TARGETS])
+    rows = torch.randint(size, (draws, size), generator=generator)
+    scores = (osc.metrics.ece, osc.metrics.mce)
+    each = [[[score(run[PROBS][row], run[TARGETS][row]) for score in scores] for row in rows] for run in runs]
+    return torch.tensor(each, dtype=torch.double).mean(0)
 
 
 def _named(metrics: Mapping[str, float]) -> dict[str, float]:
