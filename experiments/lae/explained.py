@@ -38,6 +38,8 @@ class Settings(lae_models.Training):
 #: Autoencoders that are compared.
 MODELS = (VARIATIONAL, DROPOUT, POST_HOC, FACTORED, ONLINE)
 INPUT, BLANKED = "image alone", ", blanked"
+#: The row of a model on average over all pairs, as the images are, begins with this instead of a pair.
+MEAN = "mean over pairs"
 RELATIVE = "σ over isotropic"
 #: Scores of autoencoders, and of images alone, as they stand in tables.
 COLUMNS = {**SCORES, "relative_deviation": RELATIVE}
@@ -49,6 +51,7 @@ ALONE = {
     "nearest_input": "distance to a training image",
     "principal_components": "−log p of principal components",
 }
+NEAREST = ALONE["nearest_input"]
 #: The comparison of the best scores of the images alone and of all autoencoders.
 ON_AVERAGE = "images alone beside autoencoders, best scores, mean over pairs"
 
@@ -90,6 +93,10 @@ def explained(settings: Settings, seeds: Sequence[int], runner: Runner) -> Findi
             table.append({(f"{pair}: {row}", f"AUROC by {column}"): area})
             areas.setdefault(pair, {}).setdefault(row, {}).setdefault(column, []).append(area)
             shares.setdefault(pair, {}).setdefault(row, {}).setdefault(column, []).append(places)
+    plain = [rows for pair, rows in areas.items() if not pair.endswith(BLANKED)]
+    for row, column in ((row, column) for row, columns in plain[0].items() for column in columns):
+        for values in zip(*(rows[row][column] for rows in plain), strict=True):
+            table.append({(f"{MEAN}: {row}", f"AUROC by {column}"): mean(values)})
     data = {"areas": areas, paired.ERRORS: errors_of_areas(areas, shares)}
     return Findings(table.numbers(), (claim(areas),), data)
 
@@ -97,6 +104,11 @@ def explained(settings: Settings, seeds: Sequence[int], runner: Runner) -> Findi
 def beside(row: str, column: str, other: str, another: str) -> str:
     """Return the name of the comparison of two cells that share neither row nor column."""
     return f"{row}, {column} beside {other}, {another}"
+
+
+def nearest_beside(row: str, column: str) -> str:
+    """Return the name of the comparison of the distance to a training image with another score, mean over pairs."""
+    return beside(f"{MEAN}: {INPUT}", f"AUROC by {NEAREST}", f"{MEAN}: {row}", column)
 
 
 def errors_of_areas(areas: Areas, shares: Shares) -> dict[str, float]:
@@ -122,6 +134,9 @@ def errors_of_areas(areas: Areas, shares: Shares) -> dict[str, float]:
         nothing = [(torch.zeros_like(inside), torch.zeros_like(outside)) for inside, outside in least]
         compared[f"{row}, AUROC by {column}"] = least, nothing
     found = {name: paired.area_error(*both) for name, both in compared.items()}
+    for row, column in ((row, column) for row, columns in cells.items() if row != INPUT for column in columns):
+        both = ({pair: shares[pair][kind][name] for pair in plain} for kind, name in ((INPUT, NEAREST), (row, column)))
+        found[nearest_beside(row, f"AUROC by {column}")] = _error_on_average(*both)
     found[ON_AVERAGE] = _error_on_average(
         *({pair: _best_of_rows(areas[pair], shares[pair], rows) for pair in plain} for rows in ((INPUT,), MODELS))
     )
@@ -153,19 +168,10 @@ def _error_on_average(
     return hypot(*(paired.bootstrap_error(each.numpy()) for each in sides.values()))
 
 
-def _first(model: str) -> bool:
-    """Return True for the model beside which the images alone are scored."""
-    return model == MODELS[0]
-
-
 def _wanted(model: str) -> list[str]:
-    """Return the scores of a model: those of the images alone once, and those of a spread where there is one."""
-    wanted = list(SCORES)
-    if model == VARIATIONAL:  # one network
-        wanted = ["nll", "typicality", "latent_deviation", "output_deviation"]
-    if model in (POST_HOC, FACTORED, ONLINE):
-        wanted.append("relative_deviation")
-    return wanted + (list(ALONE) if _first(model) else [])
+    """Return the scores of a model; those of the images alone come with the first."""
+    relative = ["relative_deviation"] if model in (POST_HOC, FACTORED, ONLINE) else []
+    return [*SCORES, *relative, *(ALONE if model == MODELS[0] else ())]
 
 
 def claim(areas: Areas) -> Claim:

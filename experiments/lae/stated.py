@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from experiments.lae.explained import ON_AVERAGE, beside
+from experiments.lae.explained import BLANKED, INPUT, MEAN, NEAREST, ON_AVERAGE, beside, nearest_beside
 from experiments.lae.faces import ACCURACY, AGREEMENT, OVERALL
 from experiments.lae.images import CLASSES, EDGES, FROM_NOISE, SHARP, SURE, SURER
 from experiments.lae.models import (
@@ -84,7 +84,7 @@ def _weakest(record: Record) -> dict[str, Pair]:
     found: dict[str, list[Sequence[float]]] = {}
     for number in record.findings.numbers:
         pair, _, row = number.row.rpartition(": ")
-        if row != "image alone" and not pair.endswith("blanked"):
+        if row != INPUT and pair != MEAN and not pair.endswith(BLANKED):
             found.setdefault(f"{row}, {number.column}", []).append(number.values)
     return {name: ([min(each) for each in zip(*values, strict=True)], None) for name, values in found.items()}
 
@@ -95,10 +95,19 @@ def _alone(record: Record) -> dict[str, Pair]:
     coded: dict[str, list[Sequence[float]]] = {}
     for number in record.findings.numbers:
         pair, _, row = number.row.rpartition(": ")
-        if not pair.endswith("blanked"):
-            (alone if row == "image alone" else coded).setdefault(pair, []).append(number.values)
+        if pair != MEAN and not pair.endswith(BLANKED):
+            (alone if row == INPUT else coded).setdefault(pair, []).append(number.values)
     best = [np.mean([np.max(each, axis=0) for each in found.values()], axis=0).tolist() for found in (alone, coded)]
     return {ON_AVERAGE: (best[0], best[1])}
+
+
+def _nearest(record: Record) -> dict[str, Pair]:
+    """Compare the distance to a training image with each score of an autoencoder, on average over pairs."""
+    cells = {(number.row, number.column): number.values for number in record.findings.numbers}
+    own, start = cells[f"{MEAN}: {INPUT}", f"AUROC by {NEAREST}"], f"{MEAN}: "
+    rows = ((row.removeprefix(start), column) for row, column in cells if row.startswith(start))
+    others = ((row, column) for row, column in rows if row != INPUT)
+    return {nearest_beside(row, column): (own, cells[start + row, column]) for row, column in others}
 
 
 def both(
@@ -411,6 +420,13 @@ DOCUMENT = Document(
                     "Over all pairs the best score of the images alone detects better than that of every autoencoder",
                     "Images alone beside autoencoders",
                     (Test(ABOVE, "AUROC", _alone),),
+                    OURS,
+                    after=True,
+                ),
+                Statement(
+                    "… on average over them the distance to a training image alone, than each score of an autoencoder",
+                    "",
+                    (Test(ABOVE, "AUROC", _nearest),),
                     OURS,
                     after=True,
                 ),
