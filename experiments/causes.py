@@ -80,19 +80,20 @@ CAUSES: Mapping[tuple[str, str], str] = {
     ),
     (
         "vl-table2",
-        "A step of VL takes three of MAP, and one of VI takes one",
+        "… and so does one of VI with noise on the outputs of layers",
     ): (
-        "VI draws noise for the outputs of layers, which are more than the weights: {{vl-table2; LeNet: VI; steps "
+        "Outputs are more than weights, and each needs noise of its own: {{vl-table2; LeNet: VI; steps "
         "of MAP}} steps of MAP. With drawn weights it takes {{vl-table2; LeNet: VI, drawn weights; steps of "
         "MAP}}."
     ),
     (
         "l2m-uci",
-        "UCI: no extra computation: with the statistics of the likelihood below 1 % of training",
+        "UCI: no extra computation: its posterior costs less than a pass with single gradients",
     ): (
         "The optimiser's state costs nothing to read ({{l2m-uci; energy; reading the state, % of training}} %); "
-        "the pass for the statistics of the likelihood does ({{l2m-uci; energy; with the statistics and 16 "
-        "batches, %}} %)."
+        "the pass for the statistics of the likelihood does, with 16 batches {{l2m-uci; yacht; with the statistics and "
+        "16 batches, %}} % of training on yacht, beside {{l2m-uci; yacht; pass with single gradients, %}} % for the "
+        "gradients."
     ),
     (
         "l2m-classification",

@@ -58,9 +58,9 @@ def judge(folder: Path) -> dict[str, Record]:
 
     Headlines of a document are judged together.
     """
-    paths = {path.stem: path for path in records_in(folder)}
-    before = {path.stem: record for path, record in records_in(folder).items()}
-    changed = {name: record for name, record in judged(before).items() if record != before[name]}
-    for name, record in changed.items():
-        record.write(paths[name])
-    return changed
+    before = records_in(folder)
+    after = judged({path.stem: record for path, record in before.items()})
+    changed = {path: after[path.stem] for path, record in before.items() if record != after[path.stem]}
+    for path, record in changed.items():
+        record.write(path)
+    return {path.stem: record for path, record in changed.items()}

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from experiments.causes import CAUSES
-from experiments.documents import DOCUMENTS, family, outcomes
+from experiments.documents import DOCUMENTS, judged
 from experiments.experiment import REGISTRY
 from experiments.record import FAILS, HOLDS, UNDECIDED, UNTESTED, Claim, Record, records_in
 from experiments.rule import LEVEL
-from experiments.statements import Artefact, Document, Outcome, Statement, named, place_of
+from experiments.statements import UNMEASURED, Artefact, Document, Outcome, Statement, named
 from experiments.trials import scales
 
 FOLDER = Path(__file__).parent
@@ -29,12 +29,13 @@ page for each table or figure, with all numbers, the evidence in words and the f
 "Holds": the whole 90 % interval of the difference over seeds clears the margin of the claim; "does not hold": all of it
 falls short; otherwise "undecided" ([the rule](../docs/decisions/0039-verdicts.md)). Headlines of a document are judged
 together (Holm). Claims of cost and exact ones repeat without seeds. The last column says how many verdicts are expected
-to be wrong, at most. [Why claims do not hold]({folder}/causes.md), where it was tested.
+to be wrong, at most, if the margins are fair: those that were set before the run have a † on their page.
+[Why claims do not hold]({folder}/causes.md), where it was tested.
 """
 KEYS = """**Headlines** (bold): a chance of at most {chance:.0%} that any is wrong (Holm). Of the {number} claims with \
-two or more seeds, at most {wrong:.1f} verdicts are expected to be wrong. † stated before the run; other margins were \
-set after it. *n* counts seeds, splits, images or tasks; *scale* is ours over the document's; *protocol*: as \
-printed, corrected, or our own claim."""
+two or more seeds, at most {wrong:.1f} verdicts are expected to be wrong, if margins are fair († set before the run). A \
+claim holds if all its parts do; the number is the deciding part's; ratios (×) are geometric means. *n*: seeds, splits, \
+images or tasks; *scale*: ours over the document's; *protocol*: as printed, corrected, or our own claim."""
 
 
 CAUSED = """# Why claims do not hold
@@ -56,12 +57,13 @@ def pages(folder: Path) -> dict[Path, str]:
     Args:
         folder: Folder of the records and figures; the index stands beside it, the other pages in it.
     """
-    records = {path.stem: record for path, record in records_in(folder).items()}
+    records = judged({path.stem: record for path, record in records_in(folder).items()})
     found = {folder.parent / "RESULTS.md": index(records, folder)}
     for document in DOCUMENTS:
         if any(each.id in records for each in document.artefacts):
             found[folder / f"{document.id}.md"] = page(document, records)
-            found[folder / "causes.md"] = causes(records)
+    if records:
+        found[folder / "causes.md"] = causes(records)
     return found | {folder / f"{name}.md": section(record, name, folder) for name, record in records.items()}
 
 
@@ -85,7 +87,9 @@ def index(records: Mapping[str, Record], folder: Path) -> str:
         table.append(f"| {link} {about} | {len(rows)} | {counts} | {_wrong(rows):.1f} |")
         for _, statement, outcome, verdict in rows:
             if statement.headline:
-                headlines.append(f"| {link} | {statement.text} | {verdict} | {outcome.number} |")
+                headlines.append(
+                    f"| {link} | {statement.text} | {verdict}{_alone(outcome, verdict)} | {outcome.quoted} |"
+                )
     return "\n".join([INDEX.format(folder=folder.name), *table, "", *headlines, ""])
 
 
@@ -93,27 +97,20 @@ Row = tuple[Artefact, Statement, Outcome, str]
 
 
 def _rows(document: Document, records: Mapping[str, Record]) -> Iterator[Row]:
-    """Yield what is known about every claim, in order."""
-    found = outcomes(document, records)
-    headlines = family(document, found)
+    """Yield what is known about every claim, in order; nothing about those that have no record."""
     for each, statement in document.statements():
-        key = each.id, statement.text
-        if key in found:
-            yield (
-                each,
-                statement,
-                found[key],
-                verdict_of(records[each.id], statement, found[key], headlines.get(key)),
-            )
+        if each.id in records:
+            claims = records[each.id].findings.claims
+            verdict = next((claim.verdict for claim in claims if claim.stated == statement.text), UNTESTED)
+            yield each, statement, statement.outcome(records[each.id]), verdict
+        else:
+            yield each, statement, Outcome(None, "–", 0, UNMEASURED), UNTESTED
 
 
-def verdict_of(record: Record, statement: Statement, outcome: Outcome, headline: bool | None) -> str:
-    """Return the verdict: of the rule, or the record's own if the claim has no seeds."""
-    if outcome.evidence is None:
-        claims = list(record.findings.claims)
-        place = place_of(statement, claims)
-        return UNTESTED if place is None else claims[place].verdict
-    return named(headline if statement.headline else outcome.evidence.verdict())
+def _alone(outcome: Outcome, verdict: str) -> str:
+    """Return the verdict on a headline by itself, where that among the others is another."""
+    alone = named(outcome.holds)
+    return f" (by itself: {alone})" if outcome.parts and verdict != alone else ""
 
 
 def _wrong(rows: Sequence[Row]) -> float:
@@ -130,15 +127,17 @@ def page(document: Document, records: Mapping[str, Record]) -> str:
     rows, lines, last = list(_rows(document, records)), [], ""
     for each, statement, outcome, verdict in rows:
         first = each.id != last
-        where = f"[{each.name}]({each.id}.md)" if first else ""
-        scale = (each.scale or scale_of(records[each.id])) if first else ""
+        record = records.get(each.id)
+        name = f"[{each.name}]({each.id}.md)" if record else f"{each.name}, not run"
+        scale = (each.scale or (scale_of(record) if record else "")) if first else ""
         text = f"**{statement.text}**" if statement.headline else statement.text
-        seeds = str(outcome.seeds) if outcome.seeds else "" if outcome.words not in ("exact", "cost") else outcome.words
-        said = f"{verdict} (one seed)" if outcome.seeds == 1 else verdict
-        said = f"**{said}**" if verdict in (HOLDS, FAILS) else said
+        seeds = str(outcome.seeds) if outcome.seeds else "" if statement.kind == "seeds" else statement.kind
+        said = f"**{verdict}**" if verdict in (HOLDS, FAILS) else verdict
+        said += " (one seed)" if outcome.seeds == 1 else _alone(outcome, verdict)
         bar = r"\|"  # within a cell of a table
+        where = name if first else ""
         text += "†" if each.before and not statement.after else ""
-        numbers = f"{outcome.number.replace('|', bar)} | {outcome.asked}"
+        numbers = f"{outcome.quoted.replace('|', bar)} | {outcome.asked}"
         lines.append(f"| {where} | {text} | {said} | {numbers} | {seeds} | {scale} | {statement.protocol} |")
         last = each.id
     failed = [(each.id, statement.text) for each, statement, _, verdict in rows if verdict == FAILS]

@@ -12,13 +12,13 @@ import torch
 
 from experiments.documents import DOCUMENTS, artefact
 from experiments.experiment import REGISTRY, changed
-from experiments.record import Record, records_in
+from experiments.record import UNDECIDED, Record, records_in
 from experiments.sources import minor
 
 #: Number of parts that a reason names.
 FEW = 5
-#: Seeds of a headline.
-HEADLINE = 5
+#: Seeds of a headline, and of one that these leave undecided.
+HEADLINE, UNCLEAR = 5, 10
 #: Beginning of the reason that the code is another.
 CODE = "code: "
 
@@ -92,15 +92,18 @@ def stale(folder: Path) -> list[Stale]:
 
 
 def wanted_seeds(name: str, record: Record) -> int:
-    """Return the number of seeds of a record: those that it has, and five for headlines that fewer values decide.
+    """Return the number of seeds of a record: those that it has, five for headlines, ten if these leave one undecided.
 
     Args:
         name: Name of its file.
         record: The record.
     """
     had, known = len(record.setup.seeds), artefact(name)
-    counts = [each.outcome(record).seeds for each in (known.statements if known else ()) if each.headline]
-    return max(had, HEADLINE) if any(0 < count < HEADLINE for count in counts) else had
+    counts = {each.text: each.outcome(record).seeds for each in (known.statements if known else ()) if each.headline}
+    undecided = {claim.stated for claim in record.findings.claims if claim.verdict == UNDECIDED}
+    few = any(0 < count < HEADLINE for count in counts.values())
+    unclear = any(count >= HEADLINE and text in undecided for text, count in counts.items())
+    return max(had, UNCLEAR if unclear else HEADLINE if few else 0)
 
 
 def reasons(record: Record) -> Iterator[str]:

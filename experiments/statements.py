@@ -3,16 +3,18 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from math import exp, log
+from math import exp, inf, log
 from typing import Any
 
 from experiments.paired import beside, columns_of, errors_in
-from experiments.record import FAILS, HOLDS, UNDECIDED, UNTESTED, Claim, Record
+from experiments.record import FAILS, HOLDS, UNDECIDED, UNTESTED, Claim, Number, Record
 from experiments.rule import Evidence, Sample
 from osculate.registry import choose
 
 #: Values of a quantity, one a seed, and of what it is compared with, if it is compared with another quantity.
 Pair = tuple[Sequence[float], Sequence[float] | None]
+#: Rows or columns of a record's table.
+Names = str | Sequence[str]
 #: The parts of a claim that must all hold, by name.
 Parts = Callable[[Record], Mapping[str, Pair]]
 
@@ -35,7 +37,7 @@ ABOVE, BELOW, WITHIN = "above", "below", "within"
 PRINTED, CORRECTED, OURS = "as printed", "corrected", "ours"
 #: Types of claims that repeat without seeds: of what follows from a computation, and of time and memory.
 EXACT, COST = "exact", "cost"
-KINDS = {EXACT: "that is exact, without seeds", COST: "of cost, decided by repeats"}
+KINDS = {EXACT: "a claim that is exact, without seeds", COST: "a claim of cost, decided by repeats"}
 UNMEASURED = "not measured"
 #: Reason of a claim about networks that no machine at hand can train.
 NOT_RUN = "not run: it needs an accelerator"
@@ -135,6 +137,54 @@ class Test:
 
 
 @dataclass(frozen=True)
+class Limit:
+    """Bounds, both included, of numbers that repeat without seeds: a cost, or what follows from a computation.
+
+    Args:
+        rows: Rows of the record's table.
+        columns: Columns; the numbers of each row must be within the bounds.
+        low: Lower bound.
+        high: Upper bound.
+        over: Column by which the numbers of the same row are divided; empty for none.
+        largest: Only the largest number of each row is judged.
+        exact: Every repeat is judged, and not the mean over repeats.
+    """
+
+    rows: Names
+    columns: Names
+    low: float = -inf
+    high: float = inf
+    over: str = ""
+    largest: bool = False
+    exact: bool = False
+
+    @property
+    def asked(self) -> str:
+        """Bounds in signs."""
+        if self.low == -inf:
+            return f"≤ {self.high:g}"
+        return f"≥ {self.low:g}" if self.high == inf else f"{self.low:g} to {self.high:g}"
+
+    def margins(self, record: Record) -> dict[str, tuple[float, str]]:
+        """Return how far each number is within the bounds, below zero outside, and the number in words, by its name.
+
+        Raises:
+            LookupError: The record lacks a number.
+        """
+        cells = {(n.row, n.column): n for n in record.findings.numbers if n.values}
+        found = dict[str, tuple[float, str]]()
+        for row in _listed(self.rows):
+            numbers = [cells[row, column] for column in _listed(self.columns)]
+            for number in [max(numbers, key=_mean)] if self.largest else numbers:
+                by = _mean(cells[row, self.over]) if self.over else 1.0
+                values = [value / by for value in (number.values if self.exact else [_mean(number)])]
+                words = f"{values[0]:.3g}×" if self.over else str(number)
+                margin = min(min(value - self.low, self.high - value) for value in values)
+                found[f"{row}, {number.column}" + (f" over {self.over}" if self.over else "")] = margin, words
+        return found
+
+
+@dataclass(frozen=True)
 class Outcome:
     """Result of a statement on a record.
 
@@ -144,6 +194,7 @@ class Outcome:
         seeds: Number of seeds, splits, images or tasks of the part that decides; 0 if the claim is not one over seeds.
         words: The comparison in words, with its interval.
         asked: Direction and bound of the part that decides.
+        parts: For each part of the claim, whether it holds by itself.
     """
 
     evidence: Evidence | None
@@ -151,6 +202,20 @@ class Outcome:
     seeds: int
     words: str
     asked: str = ""
+    parts: tuple[bool | None, ...] = ()
+
+    @property
+    def holds(self) -> bool | None:
+        """True if the claim holds, False if it does not, None if it is undecided or was not measured."""
+        if self.evidence:
+            return self.evidence.verdict()
+        return None if not self.parts else all(self.parts)
+
+    @property
+    def quoted(self) -> str:
+        """The number, and how many of several parts hold by themselves where not all do."""
+        held, number = self.parts.count(True), len(self.parts)
+        return self.number + (f", {held} of {number} parts hold" if held < number > 1 else "")
 
 
 @dataclass(frozen=True)
@@ -160,11 +225,11 @@ class Statement:
     Args:
         text: The claim in a short sentence.
         of: Text of the claim by the experiment, which adds words; empty for one that only its numbers decide.
-        tests: Comparisons, which must all hold; or "exact" or "cost" for a claim that the experiment decides by
-            repeats; or a reason why the record cannot decide.
+        tests: Comparisons, or limits, which must all hold; or "exact" or "cost" for a claim that the experiment decides
+            by repeats; or a reason why the record cannot decide.
         protocol: "as printed", "corrected", or "ours" for claims that the document does not make.
         headline: It is one of at most four of the document.
-        cell: Row and column of the number that a claim without seeds is quoted with.
+        cell: Row and column of the number that a claim is quoted with which the experiment decides.
         looks: Number of times that it is judged, above one if more seeds were run because it was undecided. Chances of
             a wrong verdict are multiplied by it.
         after: True if it was added after its record was seen, unlike the others of its artefact.
@@ -172,7 +237,7 @@ class Statement:
 
     text: str
     of: str
-    tests: tuple[Test, ...] | str
+    tests: tuple[Test, ...] | tuple[Limit, ...] | str
     protocol: str = CORRECTED
     headline: bool = False
     cell: tuple[str, str] = ("", "")
@@ -182,7 +247,10 @@ class Statement:
     @property
     def kind(self) -> str:
         """Type of the claim: "seeds", "exact" or "cost"."""
-        return self.tests if self.tests in (EXACT, COST) else "seeds"
+        if isinstance(self.tests, str):
+            return self.tests if self.tests in (EXACT, COST) else "seeds"
+        first = self.tests[0]
+        return "seeds" if isinstance(first, Test) else EXACT if first.exact else COST
 
     def outcome(self, record: Record) -> Outcome:
         """Judge the numbers of a record."""
@@ -191,17 +259,22 @@ class Statement:
                 f"{n} ({', '.join(self.cell)})" for n in record.findings.numbers if (n.row, n.column) == self.cell
             )
             return Outcome(None, next(quoted, "" if self.kind != "seeds" else self.tests), 0, self.tests)
+        tests = [each for each in self.tests if isinstance(each, Test)]
+        limits = [each for each in self.tests if isinstance(each, Limit)]
         try:
-            parts = [
-                (test, name, sample, test.evidence(sample))
-                for test in self.tests
-                for name, sample in test.samples(record).items()
-            ]
-            whole = Evidence.all(evidence for *_, evidence in parts)
+            return self._compared(record, tests) if tests else self._limited(record, limits)
         except LookupError:
             return Outcome(None, "–", 0, UNMEASURED)
         except ValueError:
             return Outcome(None, "–", 0, "a ratio of numbers that are not positive")
+
+    def _compared(self, record: Record, tests: Sequence[Test]) -> Outcome:
+        parts = [
+            (test, name, sample, test.evidence(sample))
+            for test in tests
+            for name, sample in test.samples(record).items()
+        ]
+        whole = Evidence.all(evidence for *_, evidence in parts)
         refuted = whole.true < whole.false
         test, name, sample, _ = (
             min(parts, key=lambda part: part[3].true) if refuted else max(parts, key=lambda part: part[3].false)
@@ -214,7 +287,21 @@ class Statement:
         if self.looks > 1:
             words += f"; judged {self.looks} times, each at 1/{self.looks} of the level"
         words += "; one seed" if seeds == 1 else ""
-        return Outcome(whole.times(self.looks), number, seeds, words, test.asked)
+        each = tuple(evidence.times(self.looks).verdict() for *_, evidence in parts)
+        return Outcome(whole.times(self.looks), number, seeds, words, test.asked, each)
+
+    def _limited(self, record: Record, limits: Sequence[Limit]) -> Outcome:
+        parts = [(limit, name, *found) for limit in limits for name, found in limit.margins(record).items()]
+        limit, name, _, number = min(parts, key=lambda part: part[2])
+        words = f"{name}: {number}, asked: {limit.asked}"
+        if len(parts) > 1:
+            words += f"; of {len(parts)} numbers the one farthest out, or nearest to its bound"
+        each = tuple(margin >= 0 for _, _, margin, _ in parts)
+        return Outcome(None, f"{number} ({name})", 0, f"{words}; {KINDS[self.kind]}", limit.asked, each)
+
+
+def _mean(number: Number) -> float:
+    return number.pair[0]
 
 
 def _interval(test: Test, sample: Sample) -> str:
@@ -237,20 +324,22 @@ def rejudged(record: Record, statements: Iterable[Statement], verdicts: Mapping[
         index = place_of(statement, left)
         if index is not None:
             found.append(_rejudged(record, statement, left.pop(index), verdicts))
-        elif statement.kind == "seeds":
+        elif not isinstance(statement.tests, str) or statement.kind == "seeds":
             found.append(_rejudged(record, statement, Claim.over_seeds(statement.of or statement.text), verdicts))
     rest = (claim for claim in left if claim.evidence)
     return replace(record, findings=replace(record.findings, claims=(*found, *rest)))
 
 
 def _rejudged(record: Record, statement: Statement, claim: Claim, verdicts: Mapping[str, bool | None]) -> Claim:
-    if statement.kind != "seeds":
-        return replace(claim, stated=statement.text, tested=f"a claim {KINDS[statement.kind]}")
     outcome = statement.outcome(record)
-    holds = outcome.evidence.verdict() if outcome.evidence else None
-    untested = isinstance(statement.tests, str) or outcome.words == UNMEASURED
-    verdict = UNTESTED if untested else named(verdicts.get(statement.text, holds))
-    return replace(claim, verdict=verdict, stated=statement.text, tested=outcome.words)
+    if isinstance(statement.tests, str) and statement.kind != "seeds":
+        return replace(claim, stated=statement.text, tested=KINDS[statement.kind])
+    if not outcome.parts:
+        return replace(claim, verdict=UNTESTED, stated=statement.text, tested=outcome.words)
+    verdict, words = named(verdicts.get(statement.text, outcome.holds)), outcome.words
+    if verdict != named(outcome.holds):
+        words += f"; by itself: {named(outcome.holds)}, judged with the other headlines: {verdict}"
+    return replace(claim, verdict=verdict, stated=statement.text, tested=words)
 
 
 def place_of(statement: Statement, claims: Sequence[Claim]) -> int | None:
@@ -266,8 +355,6 @@ def named(holds: bool | None) -> str:
 
 
 # What is compared: cells of the record's table, by row and column.
-
-Names = str | Sequence[str]
 
 
 def gap(rows: Names, others: Names, columns: Names, each: Sequence[Any] = ("",)) -> Parts:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from experiments import Claim, Findings, Number, Record, Runner, all_pass, experiment, ignoring, seeded, word
+from experiments import Claim, Findings, Number, Record, Runner, experiment, ignoring, seeded
 from experiments.cost import Curve, Limits, Work, curvature_pass, sweep
 from osculate.likelihoods import Gaussian
 from osculate.structures import ApproxDiag, Diag, Kron, Structure
@@ -38,8 +38,6 @@ class Settings:
 
 APPROX, EXACT, KFAC, PEER = "approx_diag", "diag", "kron", "BackPACK diag"
 STRUCTURES: dict[str, Structure] = {APPROX: ApproxDiag(), EXACT: Diag(), KFAC: Kron()}
-#: An exponent counts as linear within the first of one, and as more than linear from the second on.
-TOLERANCE, STEEP = 0.15, 1.5
 #: Limit of the temporaries of a pass: the default where enough memory is free.
 MEMORY = "256MiB"
 TIME_POWER, MEMORY_POWER, LARGEST = "time, power of the pixels", "memory, power of the pixels", "largest side"
@@ -121,63 +119,31 @@ def conclude(curves: Mapping[str, Curve], settings: Settings) -> Findings:
         "absent": [] if PEER in curves else [f"{PEER}: backpack-for-pytorch is not installed"],
         "mixed_diag": "not drawn: this network has no bottleneck; lae-table1 measures it on one that has",
     }
-    return Findings(tuple(numbers), claims(found, curves, settings), data)
+    return Findings(tuple(numbers), claims(found, curves, settings.batch), data)
 
 
-def claims(
-    found: Mapping[tuple[str, str], float | None], curves: Mapping[str, Curve], settings: Settings
-) -> Iterator[Claim]:
-    """Yield the verdicts from the means by row and column, with words on where the curves stopped."""
-
-    def steep(*powers: float | None) -> bool | None:
-        return all_pass(powers, lambda power: power >= STEEP)
-
-    def text(value: float | None, form: str = ".2f") -> str:
-        return word(value, form, "? (not measured)")
-
+def claims(found: Mapping[tuple[str, str], float | None], curves: Mapping[str, Curve], batch: int) -> Iterator[Claim]:
+    """Yield the claims whose numbers need words, from the means by row and column and the curves."""
     stop = {
         name: (curves[name].stopped or "nowhere within these sizes") if name in curves else "it is not installed"
         for name in (EXACT, PEER)
     }
-    powers = {name: found.get((name, TIME_POWER)) for name in (APPROX, EXACT, KFAC, PEER)}
-    memories = {name: found.get((name, MEMORY_POWER)) for name in (APPROX, EXACT, KFAC, PEER)}
-    time, memory = powers[APPROX], memories[APPROX]
-    top = max(settings.sides)
-    reached = found.get((APPROX, LARGEST)) == top
-    yield Claim.judged(
-        "Time of the approximate diagonal",
-        None if time is None else abs(time - 1) <= TOLERANCE,
-        f"Time ~ pixels^{text(time)} from {settings.start}² on; 1 ± {TOLERANCE} counts as linear.",
-    )
-    yield Claim.judged(
+    yield Claim.over_seeds(
         "Memory of the approximate diagonal",
-        None if memory is None else memory <= 1 + TOLERANCE,
-        f"Memory ~ pixels^{text(memory)} from {settings.start}² on; at most {1 + TOLERANCE} counts. "
         f"Batches are worked through in parts where they would take more than {MEMORY}.",
     )
-    yield Claim.judged(
-        "Time of exact diagonal and KFAC",
-        steep(powers[EXACT], powers[KFAC]),
-        f"Time ~ pixels^{text(powers[EXACT])} (exact), pixels^{text(powers[KFAC])} (KFAC), "
-        f"pixels^{text(powers[PEER])} (BackPACK's exact); from {STEEP} on counts as poor.",
+    yield Claim.over_seeds(
+        "Memory with all columns at once, as in the programs of the time", f"BackPACK's stops: {stop[PEER]}."
     )
-    yield Claim.judged(
-        "Memory with all columns at once, as in the programs of the time",
-        steep(memories[PEER]),
-        f"Memory of BackPACK's exact diagonal ~ pixels^{text(memories[PEER])}. It stops: {stop[PEER]}.",
-    )
-    yield Claim.judged(
+    yield Claim.over_seeds(
         "Memory of exact diagonal and KFAC",
-        steep(memories[EXACT], memories[KFAC]),
-        f"Memory ~ pixels^{text(memories[EXACT])} (exact), pixels^{text(memories[KFAC])} (KFAC): here columns "
-        f"are pulled back a few at a time, within {MEMORY}. Time stops them: {stop[EXACT]}.",
+        f"Columns are pulled back a few at a time, within {MEMORY}. Time stops them: {stop[EXACT]}.",
     )
-    yield Claim.judged(
-        "Large images",
-        reached if found.get((APPROX, LARGEST)) is not None and top >= 256 else None,
-        f"{settings.batch} images of {found.get((APPROX, LARGEST)) or 0:.0f}² pixels took "
-        f"{text(found.get((APPROX, SECONDS)))} CPU seconds and {text(found.get((APPROX, PEAK)), '.0f')} MB.",
-    )
+    side, seconds, peak = (found.get((APPROX, column)) for column in (LARGEST, SECONDS, PEAK))
+    if side is not None and seconds is not None and peak is not None:
+        yield Claim.over_seeds(
+            "Large images", f"{batch} images of {side:.0f}² pixels took {seconds:.2f} CPU seconds and {peak:.0f} MB."
+        )
 
 
 @measure.figure

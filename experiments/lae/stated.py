@@ -28,7 +28,6 @@ from experiments.statements import (
     ABOVE,
     BELOW,
     CORRECTED,
-    COST,
     EXACT,
     OURS,
     PRINTED,
@@ -36,6 +35,7 @@ from experiments.statements import (
     WITHIN,
     Artefact,
     Document,
+    Limit,
     Pair,
     Parts,
     Statement,
@@ -50,7 +50,13 @@ KMNIST, FASHION = "MNIST → KMNIST", "Fashion-MNIST → MNIST"
 SIGMA, SPREAD = "AUROC by σ of the output", "σ of the output away from codes over that at codes"
 INK, OVER = "AUROC by ink on pixels never lit", "AUROC by σ over isotropic"
 NLL, MSE = "−log p (squared error of drawn networks, summed)", "squared error of their mean"
-TIME, PIXELS = "time, power of the resolution R", "time, power of the pixels"
+TIME, MEMORY = "time, power of the resolution R", "memory, power of R"
+POWERS = (TIME, MEMORY, "time, power of the parameters W", "memory, power of W")
+PIXELS, STORED = "time, power of the pixels", "memory, power of the pixels"
+#: Powers up to which a cost counts as linear, and from which on as quadratic, nearer to two than to one; and the factor
+#: up to which a ratio counts as steady from the smallest size to the largest.
+LINEAR, QUADRATIC, STEADY = 1.15, 1.5, 1.25
+OTHERS, TRAINED = ("block", "kron", "diag"), ("online, convolutions", "online, residual")
 POSTERIORS = ("post-hoc, KFAC", "post-hoc, exact diagonal", "post-hoc, approximate diagonal")
 DRAWN = ("online, exact diagonal", "online, approximate diagonal")
 INSIDE, OUTSIDE = "σ summed over pixels: test images", "σ summed over pixels: others"
@@ -157,6 +163,7 @@ def detection(pair: str) -> tuple[Statement, ...]:
             f"{pair}: of all σ of the output, its own detects best",
             "",
             (Test(ABOVE, "AUROC", gap(ours, spread, SIGMA)),),
+            looks=2,
         ),
     )
 
@@ -211,28 +218,28 @@ DOCUMENT = Document(
                 Statement(
                     "The approximate diagonal is linear in resolution and in parameters",
                     "Approximate diagonal",
-                    COST,
-                    cell=("approx_diag", TIME),
+                    (Limit("approx_diag", POWERS, high=LINEAR),),
                 ),
-                Statement("So is the mixed diagonal", "Mixed diagonal", COST, cell=("mixed_diag", TIME)),
-                Statement("Only these are linear in both", "The other approximations", COST, cell=("kron", TIME)),
+                Statement("So is the mixed diagonal", "Mixed diagonal", (Limit("mixed_diag", POWERS, high=LINEAR),)),
+                Statement(
+                    "No other is linear in both",
+                    "The other approximations",
+                    (Limit(OTHERS, POWERS, low=LINEAR, largest=True),),
+                ),
                 Statement(
                     "Blocks, KFAC and exact diagonal: time quadratic in the resolution",
                     "Time of blocks, KFAC and exact diagonal",
-                    COST,
-                    cell=("block", TIME),
+                    (Limit(OTHERS, TIME, low=QUADRATIC),),
                 ),
                 Statement(
                     "… and memory quadratic in the resolution",
                     "Memory of blocks, KFAC and exact diagonal",
-                    COST,
-                    cell=("block", "memory, power of R"),
+                    (Limit(OTHERS, MEMORY, low=QUADRATIC),),
                 ),
                 Statement(
                     "Blocks are quadratic in the parameters of a layer",
                     "Blocks and the parameters of a layer",
-                    COST,
-                    cell=("block", "time, power of the parameters W"),
+                    (Limit("block", POWERS[2:], low=QUADRATIC),),
                 ),
             ),
         ),
@@ -264,38 +271,32 @@ DOCUMENT = Document(
                 Statement(
                     "The approximate diagonal is linear in the pixels, in time",
                     "Time of the approximate diagonal",
-                    COST,
-                    cell=("approx_diag", PIXELS),
+                    (Limit("approx_diag", PIXELS, high=LINEAR),),
                 ),
                 Statement(
                     "… and in memory",
                     "Memory of the approximate diagonal",
-                    COST,
-                    cell=("approx_diag", "memory, power of the pixels"),
+                    (Limit("approx_diag", STORED, high=LINEAR),),
                 ),
                 Statement(
                     "Exact diagonal and KFAC scale poorly, in time",
                     "Time of exact diagonal and KFAC",
-                    COST,
-                    cell=("diag", PIXELS),
+                    (Limit(("diag", "kron"), PIXELS, low=QUADRATIC),),
                 ),
                 Statement(
                     "… and in memory, with all columns at once",
                     "Memory with all columns at once, as in the programs of the time",
-                    COST,
-                    cell=("BackPACK diag", "memory, power of the pixels"),
+                    (Limit("BackPACK diag", STORED, low=QUADRATIC),),
                 ),
                 Statement(
                     "… and in memory, whatever the program",
                     "Memory of exact diagonal and KFAC",
-                    COST,
-                    cell=("diag", "memory, power of the pixels"),
+                    (Limit(("diag", "kron"), STORED, low=QUADRATIC),),
                 ),
                 Statement(
                     "The approximate diagonal is viable for large images",
                     "Large images",
-                    COST,
-                    cell=("approx_diag", "CPU seconds there"),
+                    (Limit("approx_diag", "largest side", low=256.0),),
                 ),
             ),
         ),
@@ -306,20 +307,18 @@ DOCUMENT = Document(
                 Statement(
                     "Memory of a step of online training is linear in the pixels",
                     "Memory of a step",
-                    COST,
-                    cell=("online, convolutions", "memory, power of the pixels"),
+                    (Limit(TRAINED, STORED, high=LINEAR),),
                 ),
-                Statement(
-                    "… and its time grows no faster", "Time of a step", COST, cell=("online, convolutions", PIXELS)
-                ),
+                Statement("… and its time grows no faster", "Time of a step", (Limit(TRAINED, PIXELS, high=LINEAR),)),
                 Statement(
                     "Beside a step of MAP, memory is a constant factor",
                     "Memory beside MAP",
-                    COST,
-                    cell=("online, convolutions", "memory, in plain steps"),
+                    (Limit(TRAINED, "change of the memory in plain steps", high=STEADY),),
                 ),
                 Statement(
-                    "… and so is time", "Time beside MAP", COST, cell=("online, convolutions", "time, in plain steps")
+                    "… and so is time",
+                    "Time beside MAP",
+                    (Limit(TRAINED, "change of the time in plain steps", high=STEADY),),
                 ),
                 Statement(
                     "It trains on colour images of 64 × 64 pixels",
@@ -487,7 +486,7 @@ DOCUMENT = Document(
                         (Test(ABOVE, RATIO, across(f"{pair}: {name}", OUTSIDE, INSIDE)),),
                     )
                     for pair in (KMNIST, FASHION)
-                    for name in (POST_HOC, ONLINE)
+                    for name in (POST_HOC, ONLINE, RUNNING)
                 ),
                 Statement(
                     "MC dropout is more uncertain about test images",

@@ -7,11 +7,13 @@ from collections.abc import Sequence
 from math import inf
 
 from experiments.dip.stated import ARTEFACTS as RECONSTRUCTION
+from experiments.linlap.em import CG, DIFFERENCE, SDD, WITHIN as WITHIN_EXACT
+from experiments.linlap.logistic import PROBIT
+from experiments.linlap.mackay import DERIVATIVE, FIXED, FIXED_POINT, GAMMA, SLOPE
 from experiments.record import Record
 from experiments.statements import (
     ABOVE,
     BELOW,
-    EXACT,
     NOT_RUN,
     OURS,
     PRINTED,
@@ -19,6 +21,7 @@ from experiments.statements import (
     WITHIN,
     Artefact,
     Document,
+    Limit,
     Pair,
     Parts,
     Statement,
@@ -29,6 +32,7 @@ from experiments.statements import (
     pooled,
 )
 
+WIDTHS = ("1-3-1", "1-6-1", "1-12-1", "1-25-1", "1-50-1")
 NETWORKS = ("1 × 50 tanh", "2 × 50 relu")
 FULL, MODE, SAMPLED = "linearised, full", "MAP", "sampled networks"
 #: Sizes of test over training data of the standard splits of UCI, and of those with a gap.
@@ -151,8 +155,7 @@ DOCUMENT = Document(
                 Statement(
                     "The probit approximation is within .02 of Monte Carlo",
                     "probit approximation beside Monte Carlo",
-                    EXACT,
-                    cell=("probit", "largest |probit − Monte Carlo|"),
+                    (Limit("probit", "largest |probit − Monte Carlo|", high=PROBIT, exact=True),),
                 ),
                 Statement(
                     "Far from the data Laplace is less confident than the mode, below .9",
@@ -185,7 +188,7 @@ DOCUMENT = Document(
                     (Test(BELOW, RATIO, gap("1-6-1", "without regularisation", "error against the sine")),),
                 ),
                 Statement(
-                    "γ saturates with the width, within 15 %",
+                    "γ saturates with the width",
                     "",
                     (Test(WITHIN, RATIO, gap("1-50-1", "1-25-1", "γ"), 1.15),),
                 ),
@@ -197,21 +200,22 @@ DOCUMENT = Document(
                 Statement(
                     "The Hessian of the data term may be indefinite",
                     "definiteness of the Hessian",
-                    EXACT,
-                    cell=("1-50-1", "negative eigenvalues of the Hessian of the data term"),
+                    (Limit("1-50-1", "negative eigenvalues of the Hessian of the data term", low=1.0, exact=True),),
                 ),
-                Statement("γ lies between 0 and the number of parameters", "range of γ", EXACT, cell=("1-50-1", "γ")),
+                Statement(
+                    "γ lies between 0 and the number of parameters",
+                    "range of γ",
+                    (Limit(WIDTHS, GAMMA, low=0.0, high=1.0, over="parameters", exact=True),),
+                ),
                 Statement(
                     "At the fixed point α‖w‖² = γ for every group",
                     "fixed point of the evidence",
-                    EXACT,
-                    cell=("1-50-1", "largest |α‖w‖² − γ|"),
+                    (Limit(WIDTHS, FIXED, high=FIXED_POINT, exact=True),),
                 ),
                 Statement(
                     "Derivatives of the evidence are those of finite differences",
                     "derivatives of the evidence in log α and log β",
-                    EXACT,
-                    cell=("1-50-1", "largest error of a derivative"),
+                    (Limit(WIDTHS, SLOPE, high=DERIVATIVE, exact=True),),
                 ),
             ),
         ),
@@ -277,6 +281,7 @@ DOCUMENT = Document(
                     ),
                     PRINTED,
                     headline=True,
+                    looks=2,
                 ),
                 Statement(
                     "Digits: linearised accuracy within 1 point of the mode",
@@ -467,6 +472,7 @@ DOCUMENT = Document(
                         for name in ("full", "kron")
                     ),
                     headline=True,
+                    looks=2,
                 ),
                 Statement(
                     "Small sets: MAP beats sampled networks",
@@ -477,7 +483,7 @@ DOCUMENT = Document(
                     ),
                 ),
                 Statement(
-                    "Small sets: the evidence chooses as well as validation, within .02 nats",
+                    "Small sets: the evidence chooses as well as validation",
                     "choice by the evidence and by validation",
                     (
                         Test(
@@ -569,7 +575,7 @@ DOCUMENT = Document(
                     ),
                 ),
                 Statement(
-                    "Images: the evidence chooses as well as validation, within .02 nats",
+                    "Images: the evidence chooses as well as validation",
                     "choice by the evidence and by validation",
                     (
                         Test(
@@ -656,6 +662,7 @@ DOCUMENT = Document(
                             0.1,
                         ),
                     ),
+                    looks=2,
                 ),
                 Statement(
                     "Toy: one precision a normalised group makes the predictive independent of scale",
@@ -693,7 +700,7 @@ DOCUMENT = Document(
                     ),
                 ),
                 Statement(
-                    "With the curvature at θ* too the NLL is the same, within .01 nats",
+                    "With the curvature at θ* too the NLL is the same",
                     "",
                     (
                         Test(
@@ -726,14 +733,14 @@ DOCUMENT = Document(
             "Figure 5",
             (
                 Statement(
-                    "At the best epoch error bars by θ̃ and θ* are .1 apart, relative",
+                    "At the best epoch of 100 error bars by θ̃ and θ* are .1 apart",
                     "",
                     (Test(ABOVE, "of it", level("at the best epoch", APART), 0.1),),
                 ),
                 Statement(
                     "Training on brings them together",
                     "",
-                    "the best epoch was the last that was looked at",
+                    "the best epoch was the last",
                 ),
             ),
             before=True,
@@ -755,14 +762,12 @@ DOCUMENT = Document(
                 Statement(
                     "Conjugate gradients give exact variances",
                     "variances by conjugate gradients",
-                    EXACT,
-                    cell=("conjugate gradients", "largest relative difference"),
+                    (Limit("conjugate gradients", DIFFERENCE, high=WITHIN_EXACT[CG], exact=True),),
                 ),
                 Statement(
                     "… and so does dual descent",
                     "variances by stochastic dual descent",
-                    EXACT,
-                    cell=("stochastic dual descent", "largest relative difference"),
+                    (Limit("stochastic dual descent", DIFFERENCE, high=WITHIN_EXACT[SDD], exact=True),),
                 ),
                 Statement(
                     "2,000 samples give the covariance within .15",

@@ -16,7 +16,20 @@ from experiments.documents import BEYOND, DOCUMENTS, MOST, artefact, judge, judg
 from experiments.pages import filled, pages
 from experiments.record import FAILS, HOLDS, UNDECIDED, UNTESTED, Setup, records_in
 from experiments.rule import LEVEL, Evidence, Sample, holm
-from experiments.statements import COST, EXACT, Statement, Test, across, best, gap, level, place_of, pooled, rejudged
+from experiments.statements import (
+    COST,
+    EXACT,
+    Limit,
+    Statement,
+    Test,
+    across,
+    best,
+    gap,
+    level,
+    place_of,
+    pooled,
+    rejudged,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "experiments" / "results"
@@ -179,6 +192,43 @@ def test_a_record_is_judged_by_its_numbers(ours: tuple[float, ...], verdict: str
     assert "asked: below -0.01, the margin of the unit" in after.findings.claims[0].tested
 
 
+@pytest.mark.parametrize(
+    ("limit", "verdict", "kind"),
+    [
+        (Limit("fast", "NLL", high=2.0), HOLDS, COST),  # by the mean
+        (Limit("fast", "NLL", high=2.0, exact=True), FAILS, EXACT),  # by every repeat
+        (Limit("fast", "NLL", low=2.0), FAILS, COST),
+        (Limit(("fast", "slow"), "NLL", 0.0, 3.0), FAILS, COST),
+        (Limit("slow", "NLL", 2.0, 2.5, over="NLL"), FAILS, COST),
+        (Limit("absent", "NLL", high=2.0), UNTESTED, COST),
+    ],
+)
+def test_a_cost_is_judged_by_its_limit(limit: Limit, verdict: str, kind: str) -> None:
+    statement = Statement("it is fast", "", (limit,))
+    claim = rejudged(record(fast=(1.0, 2.5), slow=(4.0, 4.0)), (statement,), {}).findings.claims[0]
+    assert (claim.verdict, statement.kind) == (verdict, kind)
+    assert statement.outcome(record(fast=(1.0, 2.5))).seeds == 0
+
+
+def test_the_number_of_parts_that_hold_is_quoted() -> None:
+    limit = Limit(("fast", "slow"), "NLL", high=2.0)
+    outcome = Statement("both are fast", "", (limit,)).outcome(record(fast=(1.0, 1.0), slow=(4.0, 4.0)))
+    assert outcome.quoted == "4 (slow, NLL), 1 of 2 parts hold"
+    assert outcome.asked == "≤ 2"
+    assert Limit("fast", "NLL", 1.0, 2.0).asked == "1 to 2"
+    assert Limit("fast", "NLL", 1.0).asked == "≥ 1"
+    largest = Limit("fast", ("NLL", "ECE"), low=3.0, largest=True)
+    numbers = (Number("fast", "NLL", (1.0,)), Number("fast", "ECE", (3.5,)))
+    one = Record("test", "t", "d", Setup("small", {}, (0,), 1.0, {}), Findings(numbers, ()))
+    assert largest.margins(one) == {"fast, ECE": (0.5, "3.5")}
+
+
+def test_a_headline_that_only_the_others_leave_undecided_says_so() -> None:
+    found = rejudged(record(ours=(1.0, 1.1, 0.9), theirs=(2.0, 2.1, 1.9)), (BELOW,), {BELOW.text: None})
+    assert found.findings.claims[0].verdict == UNDECIDED
+    assert "by itself: holds" in found.findings.claims[0].tested
+
+
 def test_what_was_not_measured_is_not_tested_and_other_claims_are_added() -> None:
     known = record(theirs=(2.0, 2.1))
     missing = rejudged(known, (BELOW,), {})
@@ -302,8 +352,18 @@ def test_links_of_the_pages_lead_somewhere() -> None:
 
 def test_a_question_is_answered_from_the_readme() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert "out-of-distribution data better than a VAE" in readme
-    assert "](experiments/results/S0.md)" in readme
+    section = readme.split("out-of-distribution data better than a VAE?")[1].split("<!-- end -->")[0]
+    answer = " ".join(section.split("<!--")[0].split())
+    assert "](experiments/results/S0.md)" in answer
+    found = records()["lae-figure9"]
+    for pair, decides in (("MNIST → KMNIST", "holds"), ("Fashion-MNIST → MNIST", "does not hold")):
+        claim = next(c for c in found.findings.claims if c.stated.startswith(f"{pair}: σ of a Laplacian"))
+        assert claim.verdict == decides
+        areas = {(n.row, n.column): n.values for n in found.findings.numbers if n.column.startswith("AUROC")}
+        rival = zip(*(values for (row, _), values in areas.items() if row == f"{pair}: VAE"), strict=True)
+        ours = areas[f"{pair}: LAE, online, refitted", "AUROC by σ of the output"]
+        assert f"{np.mean(ours):.3f}" in answer
+        assert f"{np.mean([max(each) for each in rival]):.3f}" in answer
 
 
 def test_a_folder_is_judged_in_place(tmp_path: Path) -> None:
