@@ -19,7 +19,7 @@ CAUSES: Mapping[tuple[str, str], str] = {
         "dip-calibration",
         "With and without TV-PredCP coverage is nearer its level than dropout's",
     ): (
-        "Its intervals are too wide where an image is empty or full. Over all pixels the error of coverage is "
+        "Its error is made where an image is empty or full. Over all pixels the error of coverage is "
         "{{dip-calibration; linearised DIP, evidence and TV-PredCP; mean error of coverage}}, dropout's "
         "{{dip-calibration; MC dropout, p = .4; mean error of coverage}}; over those between "
         "{{dip-calibration; linearised DIP, evidence and TV-PredCP; the same of pixels that the deep image prior has "
@@ -102,7 +102,8 @@ CAUSES: Mapping[tuple[str, str], str] = {
         "The evidence chooses how much uncertainty there is: with its prior the NLL is {{l2m-classification; "
         "Fashion-MNIST, LeNet: L2M, prior by the evidence; test NLL, nats}}. The same curvature tuned on held-out data "
         "has {{l2m-classification; Fashion-MNIST, LeNet: L2M, prior by held-out data; test NLL, nats}}, beside "
-        "{{l2m-classification; Fashion-MNIST, LeNet: MAP; test NLL, nats}} of MAP, and still detects better."
+        "{{l2m-classification; Fashion-MNIST, LeNet: MAP; test NLL, nats}} of MAP, and on Fashion-MNIST still detects "
+        "better."
     ),
     (
         "l2m-classification",
@@ -116,8 +117,8 @@ CAUSES: Mapping[tuple[str, str], str] = {
         "foundation-worth",
         "… NLL .02 nats below that of temperature scaling",
     ): (
-        "Its confidence is {{foundation-worth; osc.laplace, adapters and head; confidence less accuracy}} above "
-        "its accuracy. With the best temperature under each, {{foundation-worth; osc.laplace, adapters and head; "
+        "It is overconfident: its confidence is {{foundation-worth; osc.laplace, adapters and head; confidence less "
+        "accuracy}} above its accuracy. With the best temperature under each, {{foundation-worth; osc.laplace, adapters and head; "
         "NLL at that temperature, nats}} and {{foundation-worth; temperature scaling; NLL at that temperature, "
         "nats}} remain."
     ),
