@@ -194,7 +194,7 @@ class Outcome:
         seeds: Number of seeds, splits, images or tasks of the part that decides; 0 if the claim is not one over seeds.
         words: The comparison in words, with its interval.
         asked: Direction and bound of the part that decides.
-        parts: For each part of the claim, whether it holds by itself.
+        parts: Verdict on each part of the claim by itself.
     """
 
     evidence: Evidence | None
