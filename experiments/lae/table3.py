@@ -148,7 +148,7 @@ def errors_over_images(found: Mapping[str, Sequence[ByImage]], draws: int = 1000
     """Return the errors over test images of what the claims compare, by its name.
 
     Args:
-        found: Of each method, seed by seed.
+        found: Numbers and predictions for each image, by method, seed by seed.
         draws: Number of resampled test sets for the calibration errors; each is the same for all methods and seeds.
     """
     errors = dict[str, float]()
