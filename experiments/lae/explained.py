@@ -52,6 +52,8 @@ ALONE = {
     "principal_components": "−log p of principal components",
 }
 NEAREST = ALONE["nearest_input"]
+#: Smallest change of an area by blanking that the figure shows.
+NOTICED = 0.01
 #: The comparison of the best scores of the images alone and of all autoencoders.
 ON_AVERAGE = "images alone beside autoencoders, best scores, mean over pairs"
 
@@ -197,16 +199,19 @@ def _best(columns: Mapping[str, Sequence[float]]) -> str:
 
 @explained.figure
 def draw(record: Record) -> Any:
-    """Areas by score and pair: as the images are, and blanked."""
+    """Areas by score and pair: as the images are, and blanked where an autoencoder notices that."""
     from osculate.plots import heat_map
 
     areas: Mapping[str, Any] = record.findings.data["areas"]
-    pairs = [pair for pair in areas if not pair.endswith(BLANKED)]
-    rows = [(row, column) for row in (INPUT, *MODELS) for column in areas[pairs[0]].get(row, ())]
-    panels = {"as they are": "", "pixels never lit in training are blanked": BLANKED}
-    values = {
-        title: np.array([[mean(areas[pair + suffix][row][column]) for pair in pairs] for row, column in rows])
-        for title, suffix in panels.items()
-    }
+    plain = [pair for pair in areas if not pair.endswith(BLANKED)]
+    rows = [(row, column) for row in (INPUT, *MODELS) for column in areas[plain[0]].get(row, ())]
+
+    def column_of(pair: str) -> Any:
+        return np.array([mean(areas[pair][row][column]) for row, column in rows])
+
+    coded = [row != INPUT for row, _ in rows]
+    changed = {pair + BLANKED: np.abs(column_of(pair + BLANKED) - column_of(pair))[coded].max() for pair in plain}
+    pairs = plain + [pair for pair, change in changed.items() if change > NOTICED]
+    values = {"": np.stack([column_of(pair) for pair in pairs], axis=1)}
     names = [f"{row}: {column}" for row, column in rows]
     return heat_map(values, ("score", names), ("inside → outside", pairs), record.title, "AUROC", ".2f")
