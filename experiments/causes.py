@@ -118,8 +118,8 @@ CAUSES: Mapping[tuple[str, str], str] = {
         "… NLL .02 nats below that of temperature scaling",
     ): (
         "It is overconfident: its confidence is {{foundation-worth; osc.laplace, adapters and head; confidence less "
-        "accuracy}} above its accuracy. With the best temperature under each, {{foundation-worth; osc.laplace, adapters and head; "
-        "NLL at that temperature, nats}} and {{foundation-worth; temperature scaling; NLL at that temperature, "
-        "nats}} remain."
+        "accuracy}} above its accuracy. With the best temperature under each, {{foundation-worth; osc.laplace, "
+        "adapters and head; NLL at that temperature, nats}} and {{foundation-worth; temperature scaling; NLL at that "
+        "temperature, nats}} remain."
     ),
 }

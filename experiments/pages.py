@@ -33,9 +33,9 @@ to be wrong, at most, if the margins are fair: those that were set before the ru
 [Why claims do not hold]({folder}/causes.md), where it was tested.
 """
 KEYS = """**Headlines** (bold): a chance of at most {chance:.0%} that any is wrong (Holm). Of the {number} claims with \
-two or more seeds, at most {wrong:.1f} verdicts are expected to be wrong, if margins are fair († set before the run). A \
-claim holds if all its parts do; the number is the deciding part's; ratios (×) are geometric means. *n*: seeds, splits, \
-images or tasks; *scale*: ours over the document's; *protocol*: as printed, corrected, or our own claim."""
+two or more seeds, at most {wrong:.1f} verdicts are expected to be wrong, if margins are fair († set before the run). \
+A claim holds if all its parts do; the number is the deciding part's; ratios (×) are geometric means. *n*: seeds, \
+splits, images or tasks; *scale*: ours over the document's; *protocol*: as printed, corrected, or our own claim."""
 
 
 CAUSED = """# Why claims do not hold

@@ -368,7 +368,7 @@ def gap(rows: Names, others: Names, columns: Names, each: Sequence[Any] = ("",))
     """
 
     def parts(record: Record) -> dict[str, Pair]:
-        cells, found = _cells(record), dict[str, Pair]()
+        cells, found = cells_of(record), dict[str, Pair]()
         for word, row, other, column in product(each, _listed(rows), _listed(others), _listed(columns)):
             a, b, c = (name.replace("{}", str(word)) for name in (row, other, column))
             found[beside(a, b, c)] = cells[a, c], cells[b, c]
@@ -381,7 +381,7 @@ def across(rows: Names, column: str, other: str, each: Sequence[Any] = ("",)) ->
     """Compare a column with another one in every row."""
 
     def parts(record: Record) -> dict[str, Pair]:
-        cells = _cells(record)
+        cells = cells_of(record)
         names = [row.replace("{}", str(word)) for word in each for row in _listed(rows)]
         return {columns_of(row, column, other): (cells[row, column], cells[row, other]) for row in names}
 
@@ -392,7 +392,7 @@ def level(rows: Names, columns: Names, each: Sequence[Any] = ("",)) -> Parts:
     """Take cells as they are."""
 
     def parts(record: Record) -> dict[str, Pair]:
-        cells, found = _cells(record), dict[str, Pair]()
+        cells, found = cells_of(record), dict[str, Pair]()
         for word, row, column in product(each, _listed(rows), _listed(columns)):
             a, c = (name.replace("{}", str(word)) for name in (row, column))
             found[f"{a}, {c}"] = cells[a, c], None
@@ -413,7 +413,7 @@ def best(rows: Names, others: Names, columns: Mapping[str, str], highest: bool =
     ((word, start),) = columns.items()
 
     def parts(record: Record) -> dict[str, Pair]:
-        cells, choice = _cells(record), max if highest else min
+        cells, choice = cells_of(record), max if highest else min
 
         def chosen(row: str) -> list[float]:
             found = [values for (name, column), values in cells.items() if name == row and column.startswith(start)]
@@ -442,7 +442,8 @@ def _averaged(values: Sequence[Sequence[float]]) -> list[float]:
     return [sum(each) / len(each) for each in zip(*values, strict=False)]
 
 
-def _cells(record: Record) -> dict[tuple[str, str], Sequence[float]]:
+def cells_of(record: Record) -> dict[tuple[str, str], Sequence[float]]:
+    """Return the values of a record, one for each seed, by row and column."""
     return {(number.row, number.column): number.values for number in record.findings.numbers}
 
 

@@ -20,6 +20,7 @@ from experiments.statements import (
     Statement,
     Test,
     across,
+    cells_of,
     gap,
     level,
 )
@@ -53,7 +54,7 @@ def near_print(record: Record) -> dict[str, Pair]:
 
 def learnt(record: Record) -> dict[str, Pair]:
     """Compare the bounds of a point decoder and of drawn weights, as the document tried them."""
-    cells = {(number.row, number.column): number.values for number in record.findings.numbers}
+    cells = cells_of(record)
     point = cells["400 epochs: point decoder", f"test bound, {MEAN}"]
     drawn = cells["400 epochs: full VB, the document's", f"test bound, {DRAWN}"]
     return {"point decoder beside drawn weights": (point, drawn)}
@@ -61,7 +62,7 @@ def learnt(record: Record) -> dict[str, Pair]:
 
 def gaps(record: Record) -> dict[str, Pair]:
     """Compare the gaps of training and test bound of full VB and of the point decoder."""
-    cells = {(number.row, number.column): number.values for number in record.findings.numbers}
+    cells = cells_of(record)
 
     def each(row: str, kind: str) -> list[float]:
         both = (cells[f"400 epochs: {row}", f"{part} bound, {kind}"] for part in ("training", "test"))

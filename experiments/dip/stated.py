@@ -15,6 +15,7 @@ from experiments.statements import (
     Pair,
     Statement,
     Test,
+    cells_of,
     gap,
     level,
     pooled,
@@ -71,7 +72,7 @@ def least_share(name: str) -> Test:
     """Compare the smallest share of a block with one in ten thousand, by its logarithm."""
 
     def parts(record: Record) -> dict[str, Pair]:
-        cells = {(number.row, number.column): number.values for number in record.findings.numbers}
+        cells = cells_of(record)
         each = zip(*(cells[f"{name}: {block}", SHARE] for block in BLOCKS), strict=True)
         return {f"{name}, smallest {SHARE}": ([max(min(shares), 1e-30) for shares in each], None)}
 
@@ -82,7 +83,7 @@ def filters(column: str) -> Test:
     """Compare a mean over the blocks that have filters of several entries with that without TV-PredCP."""
 
     def parts(record: Record) -> dict[str, Pair]:
-        cells = {(number.row, number.column): number.values for number in record.findings.numbers}
+        cells = cells_of(record)
         blocks = [block for block in BLOCKS if (f"{TV}: {block}", NEIGHBOURS) in cells]
         both = gap(f"{TV}: {{}}", f"{OWN}: {{}}", column, blocks)
         return dict(pooled(both, f"TV-PredCP beside none, {column}")(record))

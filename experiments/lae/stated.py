@@ -42,6 +42,7 @@ from experiments.statements import (
     Test,
     across,
     best,
+    cells_of,
     gap,
     level,
 )
@@ -109,7 +110,7 @@ def _alone(record: Record) -> dict[str, Pair]:
 
 def _nearest(record: Record) -> dict[str, Pair]:
     """Compare the distance to a training image with each score of an autoencoder, on average over pairs."""
-    cells = {(number.row, number.column): number.values for number in record.findings.numbers}
+    cells = cells_of(record)
     own, start = cells[f"{MEAN}: {INPUT}", f"AUROC by {NEAREST}"], f"{MEAN}: "
     rows = ((row.removeprefix(start), column) for row, column in cells if row.startswith(start))
     others = ((row, column) for row, column in rows if row != INPUT)

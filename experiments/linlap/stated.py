@@ -27,6 +27,7 @@ from experiments.statements import (
     Statement,
     Test,
     across,
+    cells_of,
     gap,
     level,
     pooled,
@@ -97,7 +98,7 @@ def product_of(first: str, second: str, columns: tuple[str, str]) -> Parts:
     """Compare the ratio of two columns in one row with that in another."""
 
     def parts(record: Record) -> dict[str, Pair]:
-        cells = {(number.row, number.column): number.values for number in record.findings.numbers}
+        cells = cells_of(record)
         own, other = (
             [a / b for a, b in zip(cells[row, columns[0]], cells[row, columns[1]], strict=True)]
             for row in (first, second)

@@ -17,6 +17,7 @@ from experiments.statements import (
     Parts,
     Statement,
     Test,
+    cells_of,
     gap,
     level,
     pooled,
@@ -41,7 +42,7 @@ def every(column: str) -> Parts:
     """Compare the default with the network in all tasks and all columns that begin alike."""
 
     def parts(record: Record) -> dict[str, Pair]:
-        cells = {(number.row, number.column): number.values for number in record.findings.numbers}
+        cells = cells_of(record)
         found: dict[str, Pair] = {}
         for (row, name), values in cells.items():
             task, _, way = row.partition(": ")
@@ -70,7 +71,7 @@ def without_prior(record: Record) -> dict[str, Pair]:
 
 def before_refinement(record: Record) -> dict[str, Pair]:
     """Compare the NLL of Laplace's own predictive on training data with the network's on test data."""
-    cells = {(number.row, number.column): number.values for number in record.findings.numbers}
+    cells = cells_of(record)
     ours, network = (
         cells["Laplace's own (refine=False)", "NLL on training data, nats"],
         cells["network", "NLL on test data, nats"],

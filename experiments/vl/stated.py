@@ -19,6 +19,7 @@ from experiments.statements import (
     Parts,
     Statement,
     Test,
+    cells_of,
     gap,
     pooled,
 )
@@ -67,7 +68,7 @@ def ranges(column: str) -> Parts:
     """Compare ranges over the multiplier, seed by seed."""
 
     def parts(record: Record) -> Mapping[str, Pair]:
-        cells = {(number.row, number.column): number.values for number in record.findings.numbers}
+        cells = cells_of(record)
 
         def spread(method: str, beta: str) -> list[float]:
             each = [cells[f"{method}, β = {beta}, × {times}", column] for times in MULTIPLIERS]
