@@ -6,6 +6,7 @@ done, in the folder ID.cells beside the record until this is written. --records 
 Run --confirm before it: a record whose code alone has changed is kept if a small run gives the same numbers as then.
 """
 
+import json
 import shutil
 import sys
 import time
@@ -22,7 +23,7 @@ from rich.table import Table
 from experiments import ALIASES, REGISTRY, Record, read_record
 from experiments.confirm import Differs, confirmed
 from experiments.documents import artefact, judge
-from experiments.experiment import Experiment
+from experiments.experiment import Experiment, changed
 from experiments.pages import pages
 from experiments.record import records_in
 from experiments.runner import OutOfTime
@@ -47,7 +48,7 @@ class RunOptions:
 
     Args:
         experiment: ID of the experiment, also without the name of the option; --list shows them all.
-        scale: Small (two CPU cores, a few minutes), paper (the document's own setting), or one between.
+        scale: Small (two CPU cores, minutes to hours), paper (the document's own setting), or one between.
         seeds: Number of repetitions; tables show mean ± standard error. By default as many as the record has that is
             replaced, or else 3.
         settings: Settings that differ from the preset, such as --settings.batch 4.
@@ -67,6 +68,7 @@ class RecordOptions:
 
     Args:
         json: Path of the record, experiments/results/ID.json by default. The figure stands beside it.
+        overwrite: Replace a record there of another scale, of other settings or of more seeds.
         draw: Draw the figure of the record at --json again, without measuring.
         list: Show every id and its title.
         results: Folder of records; writes RESULTS.md beside it, and a page for each document and record in it.
@@ -81,6 +83,7 @@ class RecordOptions:
     """
 
     json: Path | None = None
+    overwrite: bool = False
     draw: bool = False
     list: bool = False
     results: Path | None = None
@@ -93,6 +96,9 @@ class RecordOptions:
     def __post_init__(self) -> None:
         if self.hours is not None and not self.hours > 0:
             raise ValueError(f"hours is {self.hours:g}: give a positive number.")
+        modes = [name for name in ("draw", "list", "judge", "stale", "confirm", "records") if getattr(self, name)]
+        if len(modes) > 1:
+            raise ValueError(f"{' and '.join(f'--{name}' for name in modes)} are different things to do: give one.")
 
 
 def run(options: RunOptions, records: RecordOptions) -> None:
@@ -110,6 +116,8 @@ def run(options: RunOptions, records: RecordOptions) -> None:
             f"{options.experiment} would be measured, and --list, --results, --judge, --stale and --records are about "
             "all records: give one or the other."
         )
+    if not options.experiment and (options != RunOptions(progress=options.progress) or records.json):
+        raise ValueError("--scale, --seeds, --settings and --json are about one experiment: python -m experiments ID.")
     if options.experiment and not records.confirm:
         _measure(options, records, options.experiment)
     if records.results and not folder.is_dir():
@@ -136,11 +144,18 @@ def run(options: RunOptions, records: RecordOptions) -> None:
 
 
 def _judge(folder: Path) -> None:
-    for name in judge(folder):
+    changed = judge(folder)
+    for name in changed:
         print(f"Judged {name}")
+    if not changed:
+        print("All verdicts are those of the rule already.")
 
 
 def _sum_up(folder: Path) -> None:
+    if damaged := [str(path) for path in sorted(folder.glob("*.json")) if _damaged(path)]:
+        raise ValueError(
+            f"pages without {', '.join(damaged)} would lack its claims: it is damaged. Measure it again, or remove it."
+        )
     for path, text in pages(folder).items():
         write_text(path, text)
     print(f"Saved {folder.parent / 'RESULTS.md'} and the pages in {folder}")
@@ -213,17 +228,49 @@ def _print_stale(found: Sequence[Stale], limit: float | None) -> None:
 def _measure(options: RunOptions, records: RecordOptions, name: str) -> None:
     chosen = _chosen(name)
     path = records.json or FOLDER / f"{chosen.id}.json"
-    before = read_record(path) if records.draw or path.is_file() else None
+    if path.is_dir() or any(parent.is_file() for parent in path.parents):
+        raise ValueError(f"no file can be written to {str(path)!r}: give --json the path of a file in a folder.")
+    before = read_record(path) if records.draw or path.is_file() and not _damaged(path) else None
     if before and before.id != chosen.id:
         raise ValueError(f"{str(path)!r} is a record of {before.id}, not of {chosen.id}: give another --json.")
     if records.draw and before:
         _show(before, path)
-    else:
-        cells = path.with_suffix(".cells")
-        seeds = options.seeds
-        if seeds is None:
-            seeds = len(before.setup.seeds) if before else SEEDS
-        _save(chosen.run(options.scale, seeds, options.settings, options.progress, cells), path, cells)
+        return
+    cells = path.with_suffix(".cells")
+    seeds = options.seeds
+    if seeds is None:
+        seeds = len(before.setup.seeds) if before else SEEDS
+    if before and not records.overwrite:
+        _require_as_much(before, path, chosen, options, seeds)
+    try:
+        record = chosen.run(options.scale, seeds, options.settings, options.progress, cells)
+    except KeyboardInterrupt:
+        if kept := sum(each.is_file() for each in cells.rglob("*")):
+            print(f"{kept} files of finished cells are kept in {cells}: the same command goes on with them.")
+        raise
+    _save(record, path, cells)
+
+
+def _require_as_much(before: Record, path: Path, chosen: Experiment, options: RunOptions, seeds: int) -> None:
+    """Refuse to replace a record by one of another scale, of other settings or of fewer seeds."""
+    changes = options.settings or {}
+    settings = changed(lookup("scale", options.scale, chosen.presets), changes)
+    scale = ", ".join([options.scale, *(f"{name} = {getattr(settings, name)}" for name in changes)])
+    had = len(before.setup.seeds)
+    if scale != before.setup.scale or seeds < had:
+        raise ValueError(
+            f"{str(path)!r} has the scale {before.setup.scale!r} and {had} seeds, this run would have {scale!r} and "
+            f"{seeds}: give --json PATH to keep both, or --overwrite."
+        )
+
+
+def _damaged(path: Path) -> bool:
+    """True if a file holds no JSON, such as half a record."""
+    try:
+        json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:  # also bytes that are no text
+        return True
+    return False
 
 
 def _chosen(name: str) -> Experiment:
@@ -232,7 +279,7 @@ def _chosen(name: str) -> Experiment:
 
 def _save(record: Record, path: Path, cells: Path) -> None:
     """Write a record with the verdicts of the rule, of headlines among the records beside it; remove its cells."""
-    known = artefact(path.stem)
+    known = artefact(path.stem) or artefact(record.id)
     record = rejudged(record, known.statements, {}) if known else record
     record.write(path)
     record = judge(path.parent).get(path.stem, record)

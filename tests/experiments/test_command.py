@@ -47,6 +47,42 @@ def test_a_run_leaves_record_figure_and_then_the_page(
     assert read_record(path) == record
 
 
+def test_a_trial_does_not_replace_a_record(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "linlap-logistic.json"
+    run = ["linlap-logistic", "--json", str(path), *TINY]
+    assert main([*run, "--seeds", "2"]) == 0
+    text = path.read_text(encoding="utf-8")
+    for trial in (["--seeds", "1"], ["--settings.nodes", "31"], ["--scale", "paper"]):
+        capsys.readouterr()
+        assert main([*run, *trial]) == 2
+        assert "--json PATH to keep both, or --overwrite" in capsys.readouterr().err
+        assert path.read_text(encoding="utf-8") == text
+    assert main([*run, "--seeds", "1", "--overwrite"]) == 0
+    assert read_record(path).setup.seeds == (0,)
+
+
+def test_a_record_under_another_name_has_the_verdicts_of_its_experiment(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "trial.json"
+    assert main(["linlap-logistic", "--json", str(path), "--seeds", "2", *TINY]) == 0
+    exact = next(claim for claim in read_record(path).findings.claims if claim.text.startswith("probit"))
+    assert exact.verdict == "holds"
+    assert exact.tested in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_damaged_record_is_measured_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "linlap-logistic.json"
+    path.write_text('{"schema": "osc')
+    assert main(["--results", str(tmp_path)]) == 2
+    assert main(["linlap-logistic", "--json", str(path), "--seeds", "1", *TINY]) == 0
+    assert read_record(path).id == "linlap-logistic"
+    (tmp_path / "other.json").write_text("{")
+    assert main(["--results", str(tmp_path)]) == 2
+    assert "other.json would lack its claims" in capsys.readouterr().err
+    assert not (tmp_path.parent / "RESULTS.md").exists()
+
+
 @pytest.mark.parametrize(
     ("text", "status", "words"),
     [
@@ -70,6 +106,10 @@ def test_a_damaged_record_is_named(
         ([], ["say which", "lae-table1", "--list"]),
         (["--draw"], ["say which figure", "ID --draw"]),
         (["--hours", "3"], ["--records"]),
+        (["--records", "--stale"], ["--stale and --records", "give one"]),
+        (["--stale", "--seeds", "3"], ["are about one experiment"]),
+        (["--judge", "--settings.side", "3"], ["are about one experiment"]),
+        (["lae-table1", "--json", "."], ["no file can be written", "--json"]),
         *(
             ([name, option], ["would be measured", option])
             for option in ("--list", "--judge", "--stale", "--records")
