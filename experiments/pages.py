@@ -59,11 +59,9 @@ def pages(folder: Path) -> dict[Path, str]:
     """
     records = judged({path.stem: record for path, record in records_in(folder).items()})
     found = {folder.parent / "RESULTS.md": index(records, folder)}
-    for document in DOCUMENTS:
-        if any(each.id in records for each in document.artefacts):
-            found[folder / f"{document.id}.md"] = page(document, records)
-    if records:
-        found[folder / "causes.md"] = causes(records)
+    known = [document for document in DOCUMENTS if any(each.id in records for each in document.artefacts)]
+    found |= {folder / f"{document.id}.md": page(document, records) for document in known}
+    found |= {folder / "causes.md": causes(records)} if known else {}
     return found | {folder / f"{name}.md": section(record, name, folder) for name, record in records.items()}
 
 
