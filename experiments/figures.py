@@ -84,7 +84,8 @@ def method_scores(numbers: Sequence[Any], scores: Sequence[str], heading: str) -
     methods = list(dict.fromkeys(number.row.split(": ", 1)[1] for number in shown))
     beside = len(scores) == 1
     shape = (1, len(sets)) if beside else (len(sets), len(scores))
-    figure, axes = style.panels(*shape, 3.4, 0.9 + 0.22 * len(methods), sharey=True)
+    width = 3.4 + 0.05 * max(0, max(map(len, methods)) - 20)  # the labels of the rows stand in the first panel's room
+    figure, axes = style.panels(*shape, width, 0.9 + 0.22 * len(methods), sharey=True)
     for ax, (name, score) in zip(axes.flat, product(sets, scores), strict=True):
         here = [number for number in shown if number.column == score and number.row.startswith(f"{name}: ")]
         values = {number.row.split(": ", 1)[1]: number.values for number in here}
