@@ -144,10 +144,10 @@ def run(options: RunOptions, records: RecordOptions) -> None:
 
 
 def _judge(folder: Path) -> None:
-    changed = judge(folder)
-    for name in changed:
+    found = judge(folder)
+    for name in found:
         print(f"Judged {name}")
-    if not changed:
+    if not found:
         print("All verdicts are those of the rule already.")
 
 
