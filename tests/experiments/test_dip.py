@@ -5,7 +5,8 @@ import torch
 
 from experiments.dip import ard as dip_ard, large as dip_large
 from experiments.dip.cells import kernel_log_prob
-from experiments.record import FAILS, HOLDS, UNTESTED
+from experiments.record import FAILS, HOLDS, UNTESTED, Findings, Number
+from tests.experiments.limits import verdicts
 
 
 def test_blocks_are_switched_off_where_their_share_is_small() -> None:
@@ -29,10 +30,12 @@ def test_blocks_are_switched_off_where_their_share_is_small() -> None:
     ],
 )
 def test_verdicts_on_the_cost_of_larger_images(size: int, seconds: float, memory: float, expected: list[str]) -> None:
-    each = [
-        {"scores": {dip_large.PLAIN: {dip_large.SECONDS: took, dip_large.MEMORY: memory}}} for took in (1.0, seconds)
-    ]
-    assert [claim.verdict for claim in dip_large.claims({f"rectangles, {size}²": each})] == expected
+    numbers = tuple(
+        Number(f"{image}, {size}²: {dip_large.PLAIN}", column, (value, value))
+        for image in ("shepp_logan", "rectangles")
+        for column, value in ((dip_large.SECONDS, seconds), (dip_large.MEMORY, memory))
+    )
+    assert verdicts("dip-large", Findings(numbers, ())) == expected
 
 
 def test_a_kernel_estimate_is_a_density() -> None:

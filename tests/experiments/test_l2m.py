@@ -10,16 +10,18 @@ import torch
 import osculate as osc
 from experiments import Findings, Number, Record, Table, seeded
 from experiments.l2m import figure1 as f, uci as u
+from experiments.l2m.stated import SETS
 from experiments.record import FAILS, HOLDS, Setup
+from tests.experiments.limits import verdicts
 
 
 @pytest.mark.parametrize(("r_hat", "expected"), [(1.01, HOLDS), (1.06, FAILS)])
 def test_verdict_on_the_chains_and_the_worst_error_bar(r_hat: float, expected: str) -> None:
     table = Table({(f.LINEARISED, f.OVER[place]): [1.5, 0.4] for place in f.PLACES})
     table.append({(f.REFERENCE, f.R_HAT): r_hat, (f.REFERENCE, f.ESS): 1000.0})
-    first, *_, last = f.claims(table)
-    assert last.verdict == expected
-    assert "is 2.50" in first.evidence
+    found = Findings((Number(f.REFERENCE, f.R_HAT, (1.0, r_hat)),), f.claims(table))
+    assert verdicts("l2m-figure1", found) == [expected]
+    assert "is 2.50" in found.claims[0].evidence
 
 
 @pytest.fixture(scope="module")
@@ -75,12 +77,17 @@ def test_numbers_of_the_cubic_are_in_its_own_units(toy: f.Toy) -> None:
     assert numbers[f.NLL] == pytest.approx(0.5 + np.log(3 * (2 * np.pi) ** 0.5), abs=0.1)
 
 
-@pytest.mark.parametrize(("share", "single", "expected"), [(0.3, 0.2, HOLDS), (1.5, 0.2, FAILS), (0.3, 0.4, HOLDS)])
+@pytest.mark.parametrize(("share", "single", "expected"), [(0.1, 0.2, HOLDS), (0.3, 0.2, FAILS), (0.2, 0.2, HOLDS)])
 def test_verdict_on_the_cost(share: float, single: float, expected: str) -> None:
-    shares = {u.READ: 0.01, u.WHOLE: 0.3, u.TUNED: 0.3, u.PASS: single}
-    cost = list(u.claims(Table.of({"yacht": [shares] * 2, "wine": [shares | {u.WHOLE: share}] * 2})))[-1]
-    assert cost.verdict == expected
-    assert ("nothing is saved" in cost.evidence) == (single < share)
+    shares = {u.READ: 0.01, u.WHOLE: 0.1, u.TUNED: 0.3, u.PASS: single}
+    table = Table.of({name: [shares] * 2 for name in SETS} | {"wine": [shares | {u.WHOLE: share}] * 2})
+    numbers = tuple(Number(row, column, tuple(values)) for (row, column), values in table.items())
+    found = Findings(numbers, u.claims(table))
+    assert verdicts("l2m-uci", found) == [expected]
+    cost = found.claims[-1]
+    assert "nothing is saved" not in cost.evidence
+    dear = list(u.claims(Table.of({"yacht": [shares | {u.WHOLE: single + 0.1}] * 2})))[-1]
+    assert "nothing is saved" in dear.evidence
 
 
 def test_the_noise_scale_is_that_of_held_out_data(monkeypatch: pytest.MonkeyPatch) -> None:

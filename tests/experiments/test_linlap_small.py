@@ -8,15 +8,16 @@ import torch
 from torch import nn
 
 from experiments.linlap import em as linlap_em, logistic as linlap_logistic, structures as linlap_structures
-from experiments.record import FAILS, HOLDS
+from experiments.record import FAILS, HOLDS, Findings, Number
 from osculate.curvature import reference
 from osculate.likelihoods import Bernoulli
+from tests.experiments.limits import verdicts
 
 
 @pytest.mark.parametrize(("error", "verdict"), [(0.01, HOLDS), (0.03, FAILS)])
 def test_the_probit_approximation_is_exact_within_its_bound(error: float, verdict: str) -> None:
-    verdicts = {claim.text: claim.verdict for claim in linlap_logistic.claims(error)}
-    assert verdicts["probit approximation beside Monte Carlo"] == verdict
+    largest = Number("probit", "largest |probit − Monte Carlo|", (error,))
+    assert verdicts("linlap-logistic", Findings((largest,), linlap_logistic.claims(error))) == [verdict]
 
 
 def test_the_quadrature_of_logistic_regression_is_that_of_a_known_posterior() -> None:
@@ -64,6 +65,6 @@ def test_the_gap_is_where_the_curve_has_no_points_to_train_on() -> None:
 @pytest.mark.parametrize(("cg", "sdd", "verdict"), [(5e-5, 1e-2, HOLDS), (2e-4, 3e-2, FAILS)])
 def test_solvers_are_exact_within_their_bounds(cg: float, sdd: float, verdict: str) -> None:
     m = linlap_em
-    found = {(m.CG, m.DIFFERENCE): [1e-6, cg], (m.SDD, m.DIFFERENCE): [sdd, 1e-3]}
-    verdicts = {claim.text: claim.verdict for claim in m.claims(found)}
-    assert [verdicts[f"variances by {way}"] for way in (m.CG, m.SDD)] == [verdict] * 2
+    found = {(m.CG, m.DIFFERENCE): (1e-6, cg), (m.SDD, m.DIFFERENCE): (sdd, 1e-3)}
+    numbers = tuple(Number(*cell, values) for cell, values in found.items())
+    assert verdicts("linlap-em", Findings(numbers, m.claims(found))) == [verdict] * 2

@@ -11,8 +11,10 @@ import torch
 import osculate as osc
 from experiments import Runner
 from experiments.linlap import mackay as linlap_mackay, uci
+from experiments.linlap.stated import WIDTHS
 from experiments.linlap.uci import DROPOUT, FULL, MAP
-from experiments.record import FAILS, HOLDS
+from experiments.record import FAILS, HOLDS, Findings, Number
+from tests.experiments.limits import verdicts
 
 
 def test_sets_are_compared_on_the_splits_that_have_both() -> None:
@@ -94,7 +96,7 @@ def test_a_split_of_yacht_in_original_units(data_folder: Path) -> None:
 def mackay(gamma: float, negative: float, check: float) -> Mapping[str, Mapping[str, list[float]]]:
     m = linlap_mackay
     row = {m.GAMMA: gamma, m.SIZE: 10.0, m.EVIDENCE: -9.0, m.NEGATIVE: negative, m.FIXED: check, m.SLOPE: check}
-    return {"1-3-1": {name: [value] * 2 for name, value in row.items()}, m.WITHOUT: {m.SIZE: [10.0] * 2}}
+    return {width: {name: [value] * 2 for name, value in row.items()} for width in WIDTHS}
 
 
 @pytest.mark.parametrize(
@@ -106,9 +108,12 @@ def mackay(gamma: float, negative: float, check: float) -> Mapping[str, Mapping[
     ],
 )
 def test_exact_claims_of_mackays_example(values: Mapping[str, Mapping[str, list[float]]], expected: list[str]) -> None:
-    found = list(linlap_mackay.claims(values))
-    assert [claim.verdict for claim in found[2:]] == expected
-    assert "indefinite in 2 of 2 networks" in found[2].evidence
+    numbers = tuple(
+        Number(row, column, tuple(found)) for row, cells in values.items() for column, found in cells.items()
+    )
+    findings = Findings(numbers, linlap_mackay.claims(values))
+    assert verdicts("linlap-mackay", findings) == expected
+    assert "indefinite in 10 of 10 networks" in findings.claims[2].evidence
 
 
 def test_a_wrong_derivative_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,7 @@
 """All experiments, with tiny settings; and verdicts on costs that can fall either way."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from experiments import REGISTRY, Runner, read_record
+from experiments import REGISTRY, Findings, Number, Runner, read_record
 from experiments.aevb.cells import Coders, Fit as Seen, Task as Digits
 from experiments.aevb.figure5 import Part as EstimatorPart
 from experiments.cost import Curve
@@ -19,10 +19,11 @@ from experiments.documents import artefact
 from experiments.l2m.classification import Task as OnDigits
 from experiments.lae import figure5 as lae_figure5, figure7 as lae_figure7, memory as lae_memory, table1 as lae_table1
 from experiments.methods import comparison
-from experiments.record import FAILS, HOLDS, UNDECIDED, UNTESTED, Claim
+from experiments.record import FAILS, HOLDS, UNDECIDED, UNTESTED
 from experiments.vl.cells import Fit, Task
 from experiments.vl.table1 import Part
 from osculate import methods, plots
+from tests.experiments.limits import verdicts
 
 FEW_DIGITS: Mapping[str, Any] = {"data": "digits", "train_size": 60, "validation_size": 20, "test_size": 10}
 #: Images for the experiment on subnetworks.
@@ -324,10 +325,6 @@ TINY: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-def verdicts(claims: Iterable[Claim]) -> list[str]:
-    return [claim.verdict for claim in claims]
-
-
 @pytest.fixture(autouse=True)
 def few_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fewer classical reconstructions of validation images."""
@@ -443,12 +440,16 @@ def table1_exponents(approx: float, others: float, memory: float) -> dict[tuple[
         (table1_exponents(1.0, 2.0, 2.0), [HOLDS] * 6),
         (table1_exponents(1.0, 2.0, 1.0), [HOLDS, HOLDS, HOLDS, HOLDS, FAILS, FAILS]),
         (table1_exponents(1.0, 1.0, 1.0), [HOLDS, HOLDS, FAILS, FAILS, FAILS, FAILS]),
-        (table1_exponents(1.4, 2.0, 2.0), [FAILS, FAILS, FAILS, HOLDS, HOLDS, HOLDS]),
+        (table1_exponents(1.4, 2.0, 2.0), [FAILS, FAILS, HOLDS, HOLDS, HOLDS, HOLDS]),
         (dict.fromkeys(table1_exponents(1, 2, 2)), [UNTESTED] * 6),
     ],
 )
 def test_verdicts_of_table_1(exponents: dict[tuple[str, str, str], float | None], expected: list[str]) -> None:
-    assert verdicts(lae_table1.claims(exponents)) == expected
+    numbers = tuple(
+        Number(name, lae_table1.COLUMNS[axis, kind], () if power is None else (power,))
+        for (axis, kind, name), power in exponents.items()
+    )
+    assert verdicts("lae-table1", Findings(numbers, lae_table1.claims())) == expected
 
 
 def power_law(power: float, memory: float, sides: tuple[int, ...], stopped: str = "") -> Curve:
@@ -484,7 +485,7 @@ def power_law(power: float, memory: float, sides: tuple[int, ...], stopped: str 
 )
 def test_verdicts_of_figure_7(curves: dict[str, Curve], expected: list[str]) -> None:
     findings = lae_figure7.conclude(curves, lae_figure7.Settings())
-    assert verdicts(findings.claims) == expected
+    assert verdicts("lae-figure7", findings) == expected
     assert bool(findings.data["absent"]) == ("BackPACK diag" not in curves)
 
 
@@ -525,7 +526,7 @@ def test_verdicts_of_the_memory_of_online_training(
     curves: dict[str, Curve], losses: dict[str, list[float]], expected: list[str]
 ) -> None:
     findings = lae_memory.conclude(curves, dict.fromkeys(curves, 10**6), losses, lae_memory.Settings())
-    assert verdicts(findings.claims) == expected
+    assert verdicts("lae-memory", findings) == expected
     assert bool(findings.data["absent"]) == (not any(losses.values()))
 
 
