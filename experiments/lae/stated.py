@@ -54,8 +54,8 @@ NLL, MSE = "−log p (squared error of drawn networks, summed)", "squared error 
 TIME, MEMORY = "time, power of the resolution R", "memory, power of R"
 POWERS = (TIME, MEMORY, "time, power of the parameters W", "memory, power of W")
 PIXELS, STORED = "time, power of the pixels", "memory, power of the pixels"
-#: Powers from and up to which a cost counts as linear, and from which on as quadratic, nearer to two than one; the factor
-#: up to which a ratio counts as steady from the smallest size to the largest.
+#: Powers from and up to which a cost counts as linear, and from which on as quadratic, nearer to two than to one; and
+#: the factor up to which a ratio counts as steady from the smallest size to the largest.
 SLOWER, LINEAR, QUADRATIC, STEADY = 0.85, 1.15, 1.5, 1.25
 OTHERS, TRAINED = ("block", "kron", "diag"), ("online, convolutions", "online, residual")
 POSTERIORS = ("post-hoc, KFAC", "post-hoc, exact diagonal", "post-hoc, approximate diagonal")
