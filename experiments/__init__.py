@@ -32,7 +32,6 @@ from experiments.record import (
     Findings,
     Number,
     Record,
-    all_pass,
     listed,
     printed,
     read_record,

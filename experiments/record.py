@@ -3,7 +3,7 @@
 import json
 import re
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from math import isfinite, sqrt
 from pathlib import Path
@@ -86,7 +86,7 @@ class Number:
         error, noise = self.standard_error, max(ROUNDING, ROUNDING * abs(self.mean))
         if error is None or error < noise:
             return _readable(0.0 if abs(self.mean) < ROUNDING else self.mean)
-        return f"{_readable(self.mean)} ± {error:.1g}"
+        return f"{_readable(self.mean)} ± {rough(error)}"
 
     @property
     def cell(self) -> str:
@@ -95,8 +95,17 @@ class Number:
 
 
 def _readable(value: float) -> str:
-    """Return three digits, and all digits of a count."""
-    return f"{value:,.0f}" if value == round(value) and 100 <= abs(value) < 1e9 else f"{value:.3g}"
+    """Return three digits, and all digits before the point."""
+    return f"{value:,.0f}" if 100 <= abs(value) < 1e9 else f"{value:.3g}"
+
+
+def rough(error: float) -> str:
+    """Return a standard error with one digit, and all digits before the point.
+
+    >>> rough(0.0123), rough(12.3)
+    ('0.01', '12')
+    """
+    return f"{error:.0f}" if 10 <= error < 1e9 else f"{error:.1g}"
 
 
 @dataclass(frozen=True)
@@ -162,17 +171,6 @@ def printed(columns: Sequence[str], rows: Mapping[str, Sequence[str]]) -> dict[t
     {('MAP', 'NLL'): '0.43', ('MAP', 'ECE'): '.058'}
     """
     return {(row, column): text for row, texts in rows.items() for column, text in zip(columns, texts, strict=True)}
-
-
-def all_pass(values: Iterable[float | None], test: Callable[[float], bool]) -> bool | None:
-    """Return True if all values pass a test; None if one of them was not measured.
-
-    >>> all_pass([1.0, 2.0], lambda value: value > 1.5), all_pass([1.0, None], lambda value: value > 0)
-    (False, None)
-    """
-    found = list(values)
-    known = [value for value in found if value is not None]
-    return all(map(test, known)) if len(known) == len(found) else None
 
 
 def rounded(values: Tensor, digits: int = 4) -> list:

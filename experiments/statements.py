@@ -7,7 +7,7 @@ from math import exp, inf, log
 from typing import Any
 
 from experiments.paired import beside, columns_of, errors_in
-from experiments.record import FAILS, HOLDS, UNDECIDED, UNTESTED, Claim, Number, Record
+from experiments.record import FAILS, HOLDS, UNDECIDED, UNTESTED, Claim, Number, Record, rough
 from experiments.rule import Evidence, Sample
 from osculate.registry import choose
 
@@ -132,7 +132,7 @@ class Test:
         number = f"{value:{'+' if paired and not ratio else ''}.3g}"
         if len(sample.values) > 1:
             error = sample.error * (value if ratio else 1)
-            number += f" ± {error:.0f}" if error >= 10 else f" ± {error:.1g}"
+            number += f" ± {rough(error)}"
         return number + SUFFIXES.get(self.unit, "")
 
 

@@ -209,10 +209,12 @@ class Reconstruction(Distribution):
         """The log density of each draw, summed over the pixels of a datum, in nats.
 
         Raises:
-            ValueError: images of another shape, or values that are not finite.
+            ValueError: images of another shape, or values that are not finite or that the likelihood does not have.
         """
         self.require_images(value)
-        return torch.stack([self.likelihood.log_prob(f, value) for f in self.outputs.flatten(0, 1)])
+        outputs = self.outputs.flatten(0, 1)
+        self.likelihood.check(outputs[0], value)
+        return torch.stack([self.likelihood.log_prob(f, value) for f in outputs])
 
     def require_images(self, value: Tensor) -> None:
         """Raise ValueError unless ``value`` is one finite image for each datum."""

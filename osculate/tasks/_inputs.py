@@ -12,7 +12,8 @@ from torch import Tensor
 RARELY = 0.001
 #: Share of the variance that the principal components explain.
 EXPLAINED = 0.95
-#: Largest number of entries of an input for which D × D matrices are made without being asked for.
+#: Largest number of rows of the matrices that are made without being asked for: entries of an input, or training inputs
+#: where these are fewer.
 WIDEST = 4096
 #: Training inputs that are compared at once.
 ROWS = 10_000
@@ -42,12 +43,12 @@ class TrainingInputs:
 
     def fitting(self) -> dict[str, bool]:
         """True for each score that is worth its cost, and varies."""
-        wide = self._train.shape[1] > WIDEST
+        wide = min(self._train.shape) > WIDEST
         found = dict.fromkeys(self.NAMES, True)
         return found | {
             "unlit_pixels": bool(self.unlit.any()),
             "leverage": not wide,
-            "principal_components": not wide and len(self._train) > 2 and bool(self._moments[1].gt(0).any()),
+            "principal_components": not wide and len(self._train) > 2 and bool(self._spectrum[0].gt(0).any()),
         }
 
     @cached_property
@@ -68,8 +69,14 @@ class TrainingInputs:
         return (_rows(x).square() / (1 + self._train.square().sum(0))).sum(1)
 
     def leverage(self, x: Tensor) -> Float[Tensor, " N"]:
-        """xᵀ(XᵀX + I)⁻¹x, the variance of a linear model of unit noise and prior; inputs are not centred."""
-        return torch.linalg.solve_triangular(self._root, _rows(x).T, upper=False).square().sum(0)
+        """xᵀ(XᵀX + I)⁻¹x, the variance of a linear model of unit noise and prior; inputs are not centred.
+
+        With fewer training inputs than entries it is ‖x‖² - xᵀXᵀ(XXᵀ + I)⁻¹Xx.
+        """
+        rows = _rows(x)
+        seen = self._train @ rows.T if self._few else rows.T
+        found = torch.linalg.solve_triangular(self._root, seen, upper=False).square().sum(0)
+        return rows.square().sum(1) - found if self._few else found
 
     def nearest_input(self, x: Tensor) -> Float[Tensor, " N"]:
         """Distance to the nearest training input."""
@@ -81,27 +88,50 @@ class TrainingInputs:
 
         W has the components that explain 95 % of the variance, and σ² is the mean variance of the others.
         """
-        vectors, variances = self._moments
-        inner = (_rows(x) - self._train.mean(0)) @ vectors
-        return 0.5 * (inner.square() / variances + (2 * torch.pi * variances).log()).sum(1)
+        variances, axes, rest = self._components
+        centred = _rows(x) - self._train.mean(0)
+        inner = centred @ axes
+        left = self._train.shape[1] - len(variances)
+        outer = (centred - inner @ axes.T).square().sum(1) / rest + left * (2 * torch.pi * rest).log()
+        return 0.5 * (outer + (inner.square() / variances + (2 * torch.pi * variances).log()).sum(1))
+
+    @property
+    def _few(self) -> bool:
+        """There are fewer training inputs than entries."""
+        return len(self._train) < self._train.shape[1]
 
     @cached_property
-    def _root(self) -> Float[Tensor, "D D"]:
-        """A Cholesky factor of XᵀX + I."""
-        gram = self._train.T @ self._train
+    def _root(self) -> Float[Tensor, "M M"]:
+        """A Cholesky factor of XᵀX + I, or of XXᵀ + I if this is smaller."""
+        gram = _gram(self._train, self._few)
         return torch.linalg.cholesky(gram + torch.eye(len(gram), dtype=gram.dtype))
 
     @cached_property
-    def _moments(self) -> tuple[Float[Tensor, "D D"], Float[Tensor, " D"]]:
-        """Principal axes, and the variance of the model along each."""
+    def _spectrum(self) -> tuple[Float[Tensor, " M"], Float[Tensor, "M M"]]:
+        """Variances along the principal axes, largest first, and eigenvectors of the smaller of both Gram matrices."""
         centred = self._train - self._train.mean(0)
-        values, vectors = torch.linalg.eigh(centred.T @ centred / max(1, len(centred) - 1))
-        values, vectors = values.flip(0).clamp_min(0), vectors.flip(1)
+        values, vectors = torch.linalg.eigh(_gram(centred, self._few) / max(1, len(centred) - 1))
+        return values.flip(0).clamp_min(0), vectors.flip(1)
+
+    @cached_property
+    def _components(self) -> tuple[Float[Tensor, " K"], Float[Tensor, "D K"], Float[Tensor, ""]]:
+        """Variances and axes of the components that are kept, and the mean variance along all other axes."""
+        values, vectors = self._spectrum
+        entries = self._train.shape[1]
         shares = values.cumsum(0) / values.sum()
-        kept = min(int((shares < EXPLAINED).sum()) + 1, len(values) - 1)
-        rest = values[kept:].mean().clamp_min(torch.finfo(values.dtype).eps * values[0])
-        return vectors, torch.cat([values[:kept], rest.expand(len(values) - kept)])
+        kept = min(int((shares < EXPLAINED).sum()) + 1, entries - 1)
+        axes = vectors[:, :kept]
+        if self._few:
+            axes = (self._train - self._train.mean(0)).T @ axes
+            axes = axes / axes.norm(dim=0)
+        rest = values[kept:].sum() / (entries - kept)
+        return values[:kept], axes, rest.clamp_min(torch.finfo(values.dtype).eps * values[0])
+
+
+def _gram(x: Float[Tensor, "N D"], few: bool) -> Float[Tensor, "M M"]:
+    """Return XᵀX, or XXᵀ, which has the same non-zero eigenvalues."""
+    return x @ x.T if few else x.T @ x
 
 
 def _rows(x: Tensor) -> Float[Tensor, "N D"]:
-    return x.detach().flatten(1).double().cpu()
+    return x.detach().reshape(len(x), -1).double().cpu()

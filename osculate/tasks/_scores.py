@@ -83,7 +83,41 @@ def _of_input(score: Callable[[Tensor], Tensor], view: Any) -> Tensor:
 
 def mean_pixel(view: Any) -> Float[Tensor, " N"]:
     """Mean of the input itself: the baseline of any score on images."""
-    return view.x.flatten(1).double().mean(1)
+    return view.x.reshape(len(view.x), -1).double().mean(1)
+
+
+@dataclass(frozen=True, eq=False)
+class Seen:
+    """A batch of inputs alone.
+
+    Args:
+        x: Inputs (N, …).
+    """
+
+    x: Tensor
+
+
+class Inputs(Views):
+    """Inputs without any model.
+
+    Args:
+        train: Training inputs, for the scores that compare with them.
+        batch_size: Rows at a time.
+        progress: Show progress bars.
+    """
+
+    known: ClassVar[Mapping[str, Score]] = {"mean_pixel": mean_pixel}
+
+    def __init__(self, train: Tensor | None, batch_size: int, progress: bool) -> None:
+        self.inputs = None if train is None else TrainingInputs(train)
+        self.batch_size, self.progress = batch_size, progress
+
+    def of(self, x: Tensor, title: str) -> Iterator[Seen]:
+        for rows in track(x.split(self.batch_size), title, -(-len(x) // self.batch_size), self.progress):
+            yield Seen(rows)
+
+    def fitting(self, inside: Tensor) -> dict[str, bool]:
+        return {"mean_pixel": True}
 
 
 @dataclass(frozen=True, eq=False)
@@ -354,6 +388,10 @@ class Representations(Views):
         needing = [name for name in wanted or () if name in self.known.keys() - {"nll", "typicality", "mean_pixel"}]
         fits = self.fitting(inside) if needing else {}
         for name in needing:
+            if not fits[name] and self.samples < 2 and name != "relative_deviation":
+                raise ValueError(
+                    f"the score {name!r} measures a spread, and one network has none: pass samples=2 or more."
+                )
             if not fits[name]:
                 raise ValueError(
                     f"the score {name!r} measures a spread, and this {type(self.q.posterior).__name__} has none:"

@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 
 from osculate import metrics
-from osculate.autoencoders import Representation
+from osculate.autoencoders import Autoencoder, Representation
+from osculate.posteriors import as_posterior
 from osculate.tasks._inputs import TrainingInputs
-from osculate.tasks._scores import Predictives, Representations, Views
+from osculate.tasks._scores import Inputs, Predictives, Representations, Views
 
 #: Values by name of the set and of the score.
 Table = Mapping[str, Mapping[str, float]]
@@ -52,7 +53,7 @@ def ood(
     inside: Tensor,
     outside: Tensor | Mapping[str, Tensor],
     *,
-    scores: Sequence[str] | None = None,
+    scores: str | Sequence[str] | None = None,
     train: Tensor | None = None,
     blank: bool = False,
     samples: int = 100,
@@ -80,13 +81,14 @@ def ood(
     A score of a network is worth what it adds to these. [tipping1999]
 
     Args:
-        q: Anything that ``osculate.predict`` takes, or an ``osculate.autoencoders.Representation``.
+        q: Anything that ``osculate.predict`` takes, or an ``osculate.autoencoders.Representation``; None for the scores
+            of the input alone.
         inside: Inputs in distribution (N, …), from the test part.
-        outside: Other inputs (M, …), or several such sets by name.
-        scores: Names of scores; None takes all that this posterior and its likelihood have (a point has no functional
-            variance, real-valued targets no most probable class, a mixture and counts no entropy in closed form, a
-            single network no spread), ``mean_pixel`` for autoencoders, and with ``train`` all of the input alone (of
-            more than 4,096 entries without those that need a matrix of their size).
+        outside: Other inputs (M, …) in the same units, or several such sets by name.
+        scores: One name or several; None takes all that this posterior and its likelihood have (a point has no
+            functional variance, real-valued targets no most probable class, a mixture and counts no entropy in closed
+            form, a single network no spread), ``mean_pixel`` for autoencoders and without a posterior, and with
+            ``train`` all of the input alone (without those that need a matrix of more than 4,096 rows).
         train: Training inputs, which ``typicality`` and the scores of the input alone need: some thousand of them.
         blank: Set the entries that are never lit in training inputs to zero in all inputs, so that they tell nothing.
         samples: S, networks drawn where any are.
@@ -99,23 +101,27 @@ def ood(
     Raises:
         ValueError: an unknown score, an empty set, values that are not finite, a score that does not fit the
             likelihood or has no spread, no score that fits, or a score that needs ``train``, or ``blank``, without it.
-        TypeError: the functional variance of a posterior that has none; options that this kind of model does not take.
+        TypeError: inputs that are not tensors, or not all whole numbers or all real; the functional variance of a
+            posterior that has none; options that this kind of model does not take.
 
     Cost: for an autoencoder, S networks for each batch, and 2 S Jacobian-vector products for ``relative_deviation``; by
-    inputs of D entries alone, O(N D² + D³) once and O(N D) for each input.
+    N training inputs of D entries alone, O(N D M + M³) once with M = min(N, D), and O(N D) for each input.
 
     >>> import osculate as osc
     >>> q = osc.posteriors.Point(torch.nn.Linear(2, 3), osc.likelihoods.Categorical())
     >>> ood(q, torch.randn(5, 2), torch.randn(5, 2)).auroc["outside"].keys()
     dict_keys(['entropy', 'max_probability'])
+    >>> x = torch.randn(9, 6)
+    >>> list(ood(None, x[:5], x[5:], train=x).auroc["outside"])[:3]
+    ['mean_pixel', 'diagonal_leverage', 'leverage']
     >>> from osculate.autoencoders import Autoencoder, Representation
     >>> net = Autoencoder(torch.nn.Linear(6, 2), torch.nn.Linear(2, 6))
     >>> r = Representation(osc.posteriors.Point(net, osc.likelihoods.Gaussian(0.5)))
-    >>> x = torch.randn(9, 6)
     >>> list(ood(r, x[:5], x[5:], train=x).auroc["outside"])[:5]
     ['nll', 'typicality', 'mean_pixel', 'diagonal_leverage', 'leverage']
     """
-    others = {"outside": outside} if isinstance(outside, Tensor) else dict(outside)
+    others = dict(outside) if isinstance(outside, Mapping) else {"outside": outside}
+    q = _with_codes(q)
     _require_inputs(inside, others, train, one_shape=train is not None or isinstance(q, Representation))
     if batch_size < 1:
         raise ValueError(f"batch_size must be at least 1, got {batch_size}.")
@@ -125,17 +131,20 @@ def ood(
         blanked = TrainingInputs(train).blanked
         train, inside = blanked(train), blanked(inside)
         others = {name: blanked(x) for name, x in others.items()}
+    if predict_options and (q is None or isinstance(q, Representation)):
+        kind = "the scores of inputs alone do" if q is None else "an autoencoder's Representation does"
+        raise TypeError(
+            f"{', '.join(map(repr, predict_options))}: options of osc.predict, which {kind} not take: leave them out."
+        )
     views: Views
-    if isinstance(q, Representation):
-        if predict_options:
-            raise TypeError(
-                f"{', '.join(map(repr, predict_options))}: options of osc.predict, which an autoencoder's"
-                " Representation does not take: leave them out."
-            )
+    if q is None:
+        views = Inputs(train, batch_size, progress)
+    elif isinstance(q, Representation):
         views = Representations(q, train, samples, generator, batch_size, progress)
     else:
         options = {"samples": samples, "generator": generator, **predict_options}
         views = Predictives(q, train, batch_size, progress, options)
+    scores = [scores] if isinstance(scores, str) else scores
     chosen = views.scores(scores, inside)
     within = views.scored(inside, chosen, "scoring inside")
     found = {name: views.scored(x, chosen, f"scoring {name}") for name, x in others.items()}
@@ -153,11 +162,31 @@ def ood(
     )
 
 
+def _with_codes(q: Any) -> Any:
+    """Return the representation of a posterior over an autoencoder, and anything else as it is."""
+    if q is None or isinstance(q, Representation):
+        return q
+    posterior = as_posterior(q)
+    return Representation(posterior) if isinstance(posterior.model, Autoencoder) else q
+
+
 def _require_inputs(inside: Tensor, outside: Mapping[str, Tensor], train: Tensor | None, one_shape: bool) -> None:
     if not outside:
         raise ValueError("there are no outside inputs: pass a tensor, or tensors by name.")
     named = {"inside": inside} | {f"outside set {name!r}": x for name, x in outside.items()}
     for words, x in (named if train is None else {**named, "train": train}).items():
+        if not isinstance(x, Tensor):
+            raise TypeError(
+                f"the {words} is a {type(x).__name__}: pass a tensor of inputs (N, …), without targets, such as"
+                " data.test[0], or torch.as_tensor(array)."
+            )
+        if x.is_floating_point() != inside.is_floating_point():
+            raise TypeError(
+                f"the {words} holds {x.dtype} and inside {inside.dtype}, as if one were counted and the other measured:"
+                " give all inputs in the same units."
+            )
+        if not x.ndim:
+            raise ValueError(f"the {words} is one number: pass inputs (N, …).")
         if not len(x):
             raise ValueError(f"the {words} is empty: pass at least one input, or leave the set out.")
         wrong = ~x.isfinite()

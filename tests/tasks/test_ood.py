@@ -144,11 +144,44 @@ def test_certain_predictions_have_no_entropy_and_no_nan() -> None:
         (lambda q: ood(q, INSIDE[:0], OUTSIDE), ["inside is empty"]),
         (lambda q: ood(q, INSIDE, {"a": OUTSIDE, "b": OUTSIDE[:0]}), ["'b' is empty"]),
         (lambda q: ood(q, INSIDE, OUTSIDE, batch_size=0), ["batch_size must be", "got 0"]),
+        (lambda q: ood(None, INSIDE, OUTSIDE, scores="entropy"), ["'entropy'", "'mean_pixel'"]),
+        (lambda q: ood(q, INSIDE[0, 0], OUTSIDE), ["inside is one number"]),
     ],
 )
 def test_what_cannot_be_scored_is_explained(q: Any, call: Any, words: list[str]) -> None:
     with pytest.raises(ValueError, match=says(*words)):
         call(q)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda q: ood(q, (INSIDE, LABELS), OUTSIDE), ["inside is a tuple", "without targets"]),
+        (lambda q: ood(q, INSIDE, {"a": OUTSIDE.numpy()}), ["'a' is a ndarray", "torch.as_tensor"]),
+        (lambda q: ood(q, INSIDE, OUTSIDE.to(torch.uint8)), ["'outside'", "uint8", "float32", "units"]),
+        (lambda q: ood(q, INSIDE, OUTSIDE, train=[INSIDE]), ["train is a list"]),
+        (lambda q: ood(None, INSIDE, OUTSIDE, link="probit"), ["'link'", "inputs alone"]),
+        (lambda q: ood(q.model, INSIDE, OUTSIDE), ["expected a posterior", "Sequential"]),
+    ],
+)
+def test_what_is_not_a_tensor_of_inputs_is_named(
+    q: Any, call: Any, words: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jaxtyping.config.jaxtyping_disable", True)  # users run without checks of types
+    with pytest.raises(TypeError, match=says(*words)):
+        call(q)
+
+
+def test_one_score_may_be_named_alone(q: Any) -> None:
+    assert set(ood(q, INSIDE, OUTSIDE, scores="entropy").inside) == {"entropy"}
+
+
+def test_inputs_are_scored_without_a_network(q: Any) -> None:
+    alone = ood(None, INSIDE, OUTSIDE, train=INSIDE, batch_size=7)
+    beside = ood(q, INSIDE, OUTSIDE, train=INSIDE)
+    assert set(alone.inside) == set(beside.inside) - {"entropy", "max_probability", "functional_variance"}
+    assert all(alone.auroc["outside"][score] == beside.auroc["outside"][score] for score in alone.inside)
+    assert set(ood(None, INSIDE[:, 0], OUTSIDE[:, 0]).inside) == {"mean_pixel"}
 
 
 @pytest.mark.parametrize("kind", ["ensemble", "dropout", "snapshots"])
@@ -220,6 +253,35 @@ def test_principal_components_are_those_of_scikit_learn() -> None:
     theirs = PCA(0.95, svd_solver="full").fit(train.double().numpy())
     expected = -torch.from_numpy(theirs.score_samples(x.double().numpy()))
     torch.testing.assert_close(TrainingInputs(train).principal_components(x), expected)
+
+
+def test_few_wide_training_inputs_have_the_scores_of_their_formulas() -> None:
+    train, x = torch.randn(5, 8) * torch.tensor([5, 3, 1, 0.5, 0.3, 0.2, 0.1, 0.1]), torch.randn(7, 8)
+    score, rows, new = TrainingInputs(train), train.double(), x.double()
+    inverse = torch.linalg.inv(rows.T @ rows + torch.eye(8, dtype=torch.float64))
+    torch.testing.assert_close(score.leverage(x), ((new @ inverse) * new).sum(1))
+    values, vectors = torch.linalg.eigh(rows.T.cov())
+    kept = int((values.flip(0).cumsum(0) / values.sum() < 0.95).sum()) + 1
+    rest = values.sum() - values[-kept:].sum()
+    model = vectors @ torch.cat([(rest / (8 - kept)).expand(8 - kept), values[-kept:]]).diag() @ vectors.T
+    expected = -torch.distributions.MultivariateNormal(rows.mean(0), model).log_prob(new)
+    torch.testing.assert_close(score.principal_components(x), expected)
+
+
+def test_a_posterior_over_an_autoencoder_is_scored_as_its_representation() -> None:
+    point = osc.posteriors.Point(coder(), osc.likelihoods.Gaussian(0.5))
+    found, expected = (ood(each, images(4, 1), images(4, 2)) for each in (point, Representation(point)))
+    assert {name: values.tolist() for name, values in found.inside.items()} == {
+        name: values.tolist() for name, values in expected.inside.items()
+    }
+    with pytest.raises(ValueError, match=says("'waic'", "samples=2")):
+        ood(autoencoder(1.0, 1.0), images(4, 1), images(4, 2), scores="waic", samples=1)
+
+
+def test_images_that_the_likelihood_does_not_have_are_refused() -> None:
+    point = osc.posteriors.Point(coder(), osc.likelihoods.Bernoulli())
+    with pytest.raises(ValueError, match="Bernoulli"):
+        ood(point, images(4, 1), 3 * images(4, 2))
 
 
 def test_inputs_alone_stand_beside_every_score_if_there_are_training_inputs(q: Any) -> None:
