@@ -473,7 +473,7 @@ DOCUMENT = Document(
                         for name in ("full", "kron")
                     ),
                     headline=True,
-                    looks=2,
+                    looks=3,
                 ),
                 Statement(
                     "Small sets: MAP beats sampled networks",
