@@ -97,7 +97,7 @@ class TrainingInputs:
 
     @property
     def _few(self) -> bool:
-        """There are fewer training inputs than entries."""
+        """True if training inputs are fewer than entries."""
         return len(self._train) < self._train.shape[1]
 
     @cached_property

@@ -85,9 +85,9 @@ def ood(
             of the input alone.
         inside: Inputs in distribution (N, …), from the test part.
         outside: Other inputs (M, …) in the same units, or several such sets by name.
-        scores: One name or several; None takes all that this posterior and its likelihood have (a point has no
-            functional variance, real-valued targets no most probable class, a mixture and counts no entropy in closed
-            form, a single network no spread), ``mean_pixel`` for autoencoders and without a posterior, and with
+        scores: Name of a score, or several names; None takes all that this posterior and its likelihood have (a point
+            has no functional variance, real-valued targets no most probable class, a mixture and counts no entropy in
+            closed form, a single network no spread), ``mean_pixel`` for autoencoders and without a posterior, and with
             ``train`` all of the input alone (without those that need a matrix of more than 4,096 rows).
         train: Training inputs, which ``typicality`` and the scores of the input alone need: some thousand of them.
         blank: Set the entries that are never lit in training inputs to zero in all inputs, so that they tell nothing.
