@@ -85,8 +85,8 @@ class Number:
             return "–"
         error, noise = self.standard_error, max(ROUNDING, ROUNDING * abs(self.mean))
         if error is None or error < noise:
-            return _readable(0.0 if abs(self.mean) < ROUNDING else self.mean)
-        return f"{_readable(self.mean)} ± {rough(error)}"
+            return readable(0.0 if abs(self.mean) < ROUNDING else self.mean)
+        return f"{readable(self.mean)} ± {rough(error)}"
 
     @property
     def cell(self) -> str:
@@ -94,18 +94,18 @@ class Number:
         return f"{self} ({self.printed})" if self.printed else str(self)
 
 
-def _readable(value: float) -> str:
-    """Return three digits, and all digits before the point."""
-    return f"{value:,.0f}" if 100 <= abs(value) < 1e9 else f"{value:.3g}"
+def readable(value: float, sign: str = "") -> str:
+    """Return three digits, and all digits before the point; ``sign="+"`` also marks positive values."""
+    return f"{value:{sign},.0f}" if 99.95 <= abs(value) < 1e9 else f"{value:{sign}.3g}"
 
 
 def rough(error: float) -> str:
     """Return a standard error with one digit, and all digits before the point.
 
-    >>> rough(0.0123), rough(12.3)
-    ('0.01', '12')
+    >>> rough(0.0123), rough(9.7), rough(12.3)
+    ('0.01', '10', '12')
     """
-    return f"{error:.0f}" if 10 <= error < 1e9 else f"{error:.1g}"
+    return f"{error:.0f}" if 9.5 <= error < 1e9 else f"{error:.1g}"
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from math import exp, inf, log
 from typing import Any
 
 from experiments.paired import beside, columns_of, errors_in
-from experiments.record import FAILS, HOLDS, UNDECIDED, UNTESTED, Claim, Number, Record, rough
+from experiments.record import FAILS, HOLDS, UNDECIDED, UNTESTED, Claim, Number, Record, readable, rough
 from experiments.rule import Evidence, Sample
 from osculate.registry import choose
 
@@ -129,7 +129,7 @@ class Test:
         """
         ratio = self.unit == RATIO
         value = exp(sample.mean) if ratio else sample.mean
-        number = f"{value:{'+' if paired and not ratio else ''}.3g}"
+        number = readable(value, "+" if paired and not ratio else "")
         if len(sample.values) > 1:
             error = sample.error * (value if ratio else 1)
             number += f" ± {rough(error)}"
@@ -178,7 +178,7 @@ class Limit:
             for number in [max(numbers, key=_mean)] if self.largest else numbers:
                 by = _mean(cells[row, self.over]) if self.over else 1.0
                 values = [value / by for value in (number.values if self.exact else [_mean(number)])]
-                words = f"{values[0]:.3g}×" if self.over else str(number)
+                words = f"{readable(values[0])}×" if self.over else str(number)
                 margin = min(min(value - self.low, self.high - value) for value in values)
                 found[f"{row}, {number.column}" + (f" over {self.over}" if self.over else "")] = margin, words
         return found
@@ -308,7 +308,7 @@ def _interval(test: Test, sample: Sample) -> str:
     if len(sample.values) < 2:
         return ""
     ends = [exp(min(end, 700.0)) if test.unit == RATIO else end for end in sample.interval()]
-    return f", 90 % interval {ends[0]:.3g} to {ends[1]:.3g}"
+    return f", 90 % interval {readable(ends[0])} to {readable(ends[1])}"
 
 
 def rejudged(record: Record, statements: Iterable[Statement], verdicts: Mapping[str, bool | None]) -> Record:

@@ -48,7 +48,7 @@ class TrainingInputs:
         return found | {
             "unlit_pixels": bool(self.unlit.any()),
             "leverage": not wide,
-            "principal_components": not wide and len(self._train) > 2 and bool(self._spectrum[0].gt(0).any()),
+            "principal_components": not wide and len(self._train) > 2 and self._vary(),
         }
 
     @cached_property
@@ -69,14 +69,11 @@ class TrainingInputs:
         return (_rows(x).square() / (1 + self._train.square().sum(0))).sum(1)
 
     def leverage(self, x: Tensor) -> Float[Tensor, " N"]:
-        """xᵀ(XᵀX + I)⁻¹x, the variance of a linear model of unit noise and prior; inputs are not centred.
-
-        With fewer training inputs than entries it is ‖x‖² - xᵀXᵀ(XXᵀ + I)⁻¹Xx.
-        """
+        """xᵀ(XᵀX + I)⁻¹x, the variance of a linear model of unit noise and prior; inputs are not centred."""
         rows = _rows(x)
-        seen = self._train @ rows.T if self._few else rows.T
-        found = torch.linalg.solve_triangular(self._root, seen, upper=False).square().sum(0)
-        return rows.square().sum(1) - found if self._few else found
+        inner = self._within(rows)
+        found = torch.linalg.solve_triangular(self._root, inner.T, upper=False).square().sum(0)
+        return found if self._span is None else found + (rows - inner @ self._span.T).square().sum(1)
 
     def nearest_input(self, x: Tensor) -> Float[Tensor, " N"]:
         """Distance to the nearest training input."""
@@ -95,42 +92,53 @@ class TrainingInputs:
         outer = (centred - inner @ axes.T).square().sum(1) / rest + left * (2 * torch.pi * rest).log()
         return 0.5 * (outer + (inner.square() / variances + (2 * torch.pi * variances).log()).sum(1))
 
-    @property
-    def _few(self) -> bool:
-        """True if training inputs are fewer than entries."""
-        return len(self._train) < self._train.shape[1]
+    @cached_property
+    def _span(self) -> Float[Tensor, "D M"] | None:
+        """An orthonormal basis of the span of training inputs that are fewer than entries; else None."""
+        few = len(self._train) < self._train.shape[1]
+        return torch.linalg.qr(self._train.T).Q if few else None
+
+    def _within(self, rows: Float[Tensor, "N D"]) -> Float[Tensor, "N M"]:
+        """Coordinates in the span of the training inputs."""
+        return rows if self._span is None else rows @ self._span
 
     @cached_property
     def _root(self) -> Float[Tensor, "M M"]:
-        """A Cholesky factor of XᵀX + I, or of XXᵀ + I if this is smaller."""
-        gram = _gram(self._train, self._few)
-        return torch.linalg.cholesky(gram + torch.eye(len(gram), dtype=gram.dtype))
+        """A lower triangular root of XᵀX + I in the span of the training inputs, without forming XᵀX."""
+        inner = self._within(self._train)
+        return torch.linalg.qr(torch.cat([inner, torch.eye(inner.shape[1]).to(inner)]), mode="r").R.T
 
     @cached_property
     def _spectrum(self) -> tuple[Float[Tensor, " M"], Float[Tensor, "M M"]]:
-        """Variances along the principal axes, largest first, and eigenvectors of the smaller of both Gram matrices."""
-        centred = self._train - self._train.mean(0)
-        values, vectors = torch.linalg.eigh(_gram(centred, self._few) / max(1, len(centred) - 1))
+        """Variances along the principal axes, largest first, and these axes in the span of the training inputs."""
+        inner = self._within(self._train - self._train.mean(0))
+        values, vectors = torch.linalg.eigh(inner.T @ inner / max(1, len(inner) - 1))
         return values.flip(0).clamp_min(0), vectors.flip(1)
+
+    def _vary(self) -> bool:
+        """True if training inputs differ by more than rounding."""
+        noise = self._train.numel() * torch.finfo(self._train.dtype).eps * self._train.abs().max()
+        return bool(self._spectrum[0][0] > noise.square())
 
     @cached_property
     def _components(self) -> tuple[Float[Tensor, " K"], Float[Tensor, "D K"], Float[Tensor, ""]]:
-        """Variances and axes of the components that are kept, and the mean variance along all other axes."""
+        """Variances and axes of the components that are kept, and the mean variance along all other axes.
+
+        Raises:
+            ValueError: training inputs that are all equal.
+        """
+        if not self._vary():
+            raise ValueError(
+                f"the score 'principal_components' needs training inputs that vary, and the {len(self._train)} of"
+                " train are all equal: pass some thousand, or leave the score out."
+            )
         values, vectors = self._spectrum
         entries = self._train.shape[1]
         shares = values.cumsum(0) / values.sum()
         kept = min(int((shares < EXPLAINED).sum()) + 1, entries - 1)
-        axes = vectors[:, :kept]
-        if self._few:
-            axes = (self._train - self._train.mean(0)).T @ axes
-            axes = axes / axes.norm(dim=0)
+        axes = vectors[:, :kept] if self._span is None else self._span @ vectors[:, :kept]
         rest = values[kept:].sum() / (entries - kept)
         return values[:kept], axes, rest.clamp_min(torch.finfo(values.dtype).eps * values[0])
-
-
-def _gram(x: Float[Tensor, "N D"], few: bool) -> Float[Tensor, "M M"]:
-    """Return XᵀX, or XXᵀ, which has the same non-zero eigenvalues."""
-    return x @ x.T if few else x.T @ x
 
 
 def _rows(x: Tensor) -> Float[Tensor, "N D"]:

@@ -2,7 +2,8 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, ClassVar
@@ -12,9 +13,9 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.distributions import Bernoulli, Categorical, Distribution
 
-from osculate.autoencoders import Encoding, Reconstruction, Representation
+from osculate.autoencoders import VAE, Encoding, Reconstruction, Representation
 from osculate.autoencoders.distributions import at_once
-from osculate.posteriors import Gaussian, as_posterior
+from osculate.posteriors import Gaussian, Sampled, as_posterior
 from osculate.predictive import functional_variance
 from osculate.priors import Isotropic
 from osculate.progress import track
@@ -25,6 +26,8 @@ from osculate.tasks._predictions import in_closed_form, predictions
 
 #: A temperature at which the curvature counts for nothing beside the prior.
 FLAT = 1e30
+#: What the scores that compare with training inputs need.
+TRAIN = "training inputs: pass train=x, some thousand of them"
 #: A score (N,) of the inputs that a view shows; the higher, the more likely out of distribution.
 Score = Callable[[Any], Float[Tensor, " N"]]
 
@@ -34,10 +37,12 @@ class Views(ABC):
 
     Attributes:
         known: Scores by name.
+        asks: What the scores need, and how it is passed.
         inputs: Training inputs, whose own scores come on top; None without any.
     """
 
     known: ClassVar[Mapping[str, Score]]
+    asks: ClassVar[str]
     inputs: TrainingInputs | None
 
     @abstractmethod
@@ -52,7 +57,7 @@ class Views(ABC):
         """The selected scores, or all that fit.
 
         Raises:
-            ValueError: an unknown score, or one that needs training inputs without any.
+            ValueError: an unknown score, one of another kind of model, or one that needs training inputs without any.
         """
         alone = {} if self.inputs is None else self.inputs.scores()
         known: dict[str, Score] = dict(self.known)
@@ -61,20 +66,29 @@ class Views(ABC):
             fits = self.fitting(inside) | ({} if self.inputs is None else {"mean_pixel": True, **self.inputs.fitting()})
             wanted = [name for name, fit in fits.items() if fit]
         for name in wanted:
-            if name not in known and name in TrainingInputs.NAMES:
-                raise ValueError(
-                    f"the score {name!r} needs training data: pass train=x, some thousand of the inputs that the"
-                    " network was trained on, or leave the score out."
-                )
+            others = [kind.asks for kind in Views.__subclasses__() if name in kind.known]
+            asks = [TRAIN] if name in TrainingInputs.NAMES else others
+            if name not in known and asks:
+                raise ValueError(f"the score {name!r} needs {asks[0]}. Without: {', '.join(map(repr, known))}.")
         return {name: lookup("score", name, known) for name in wanted}
 
     def scored(self, x: Tensor, scores: Mapping[str, Score], title: str) -> dict[str, Float[Tensor, " N"]]:
         """Every score of every input, on the CPU."""
         pieces: dict[str, list[Tensor]] = {name: [] for name in scores}
-        for view in self.of(x, title):
-            for name, score in scores.items():
-                pieces[name].append(score(view).cpu())
+        with _naming(title):
+            for view in self.of(x, title):
+                for name, score in scores.items():
+                    pieces[name].append(score(view).cpu())
         return {name: torch.cat(values) for name, values in pieces.items()}
+
+
+@contextmanager
+def _naming(title: str) -> Iterator[None]:
+    """Put a title before what is wrong with a value."""
+    try:
+        yield
+    except ValueError as reason:
+        raise ValueError(f"{title}: {reason}") from reason
 
 
 def _of_input(score: Callable[[Tensor], Tensor], view: Any) -> Tensor:
@@ -107,6 +121,7 @@ class Inputs(Views):
     """
 
     known: ClassVar[Mapping[str, Score]] = {"mean_pixel": mean_pixel}
+    asks: ClassVar[str] = "inputs"
 
     def __init__(self, train: Tensor | None, batch_size: int, progress: bool) -> None:
         self.inputs = None if train is None else TrainingInputs(train)
@@ -196,6 +211,7 @@ class Predictives(Views):
         "functional_variance": total_variance,
         "mean_pixel": mean_pixel,
     }
+    asks: ClassVar[str] = "a predictive: pass a posterior as q, for a Representation its .posterior"
 
     def __init__(self, q: Any, train: Tensor | None, batch_size: int, progress: bool, options: dict[str, Any]) -> None:
         self.q, self.batch_size, self.progress, self.options = q, batch_size, progress, options
@@ -320,6 +336,7 @@ class Representations(Views):
         "relative_deviation": relative_deviation,
         "mean_pixel": mean_pixel,
     }
+    asks: ClassVar[str] = "codes and images: pass a posterior over an osc.autoencoders.Autoencoder as q"
 
     def __init__(
         self,
@@ -359,19 +376,22 @@ class Representations(Views):
             found.append(r.reconstruct(x, self.samples, generator=self._generator, via="linearised"))
         return found[0], found[1]
 
-    def fitting(self, inside: Tensor) -> dict[str, bool]:
-        view = self._view(inside[:2])
-        each = bool(view.log_probs.std(0, correction=0).gt(0).any())
-        return {
-            "nll": True,
-            "typicality": self.train is not None,
-            "waic": each,
-            "disagreement": each,
-            "latent_deviation": _spread(view.codes.variance, view.codes.mean),
-            "output_deviation": _spread(view.images.mean_variance, view.images.mean),
-            "relative_deviation": view.linear is not None,
-            "mean_pixel": True,
-        }
+    def fitting(self, inside: Tensor, names: Iterable[str] | None = None) -> dict[str, bool]:
+        with _naming("scoring inside"):
+            view = self._view(inside[:2])
+            return {name: self._fits(name, view) for name in names or self.known}
+
+    def _fits(self, name: str, view: Represented) -> bool:
+        """True if a score can be had, and varies."""
+        if name == "typicality":
+            return self.train is not None
+        if name in ("waic", "disagreement"):
+            return bool(view.log_probs.std(0, correction=0).gt(0).any())
+        if name == "latent_deviation":
+            return _spread(view.codes.variance, view.codes.mean)
+        if name == "output_deviation":
+            return _spread(view.images.mean_variance, view.images.mean)
+        return name != "relative_deviation" or (view.linear is not None and self.samples > 1)
 
     def scores(self, wanted: Sequence[str] | None, inside: Tensor) -> dict[str, Score]:
         """The selected scores, or all that fit, with the training data where a score needs them.
@@ -381,21 +401,18 @@ class Representations(Views):
         """
         found = super().scores(wanted, inside)
         if "typicality" in found and self.train is None:
-            raise ValueError(
-                "the score 'typicality' needs training data: pass train=x, some"
-                " thousand of the inputs that the network was trained on, or leave the score out."
-            )
+            raise ValueError(f"the score 'typicality' needs {TRAIN}, or leave the score out.")
         needing = [name for name in wanted or () if name in self.known.keys() - {"nll", "typicality", "mean_pixel"}]
-        fits = self.fitting(inside) if needing else {}
-        for name in needing:
-            if not fits[name] and self.samples < 2 and name != "relative_deviation":
+        q = self.q.posterior
+        for name, fits in self.fitting(inside, needing).items() if needing else ():
+            if not fits and self.samples < 2 and (isinstance(q, Sampled) or isinstance(self.q.model, VAE)):
                 raise ValueError(
                     f"the score {name!r} measures a spread, and one network has none: pass samples=2 or more."
                 )
-            if not fits[name]:
+            if not fits:
                 raise ValueError(
-                    f"the score {name!r} measures a spread, and this {type(self.q.posterior).__name__} has none:"
-                    " all inputs would have equal scores. Use 'nll', or a posterior over the weights, such as"
+                    f"the score {name!r} measures a spread, and this {type(q).__name__} has none: all inputs would have"
+                    " equal scores. Use 'nll', or a posterior over the weights, such as"
                     " osc.autoencoders.LaplacianAutoencoder."
                 )
         if "typicality" in found:

@@ -82,7 +82,8 @@ def ood(
 
     Args:
         q: Anything that ``osculate.predict`` takes, or an ``osculate.autoencoders.Representation``; None for the scores
-            of the input alone.
+            of the input alone. A posterior over an autoencoder is scored as its representation, or by its predictive if
+            this alone has the scores or takes the options, or if the posterior is refined.
         inside: Inputs in distribution (N, …), from the test part.
         outside: Other inputs (M, …) in the same units, or several such sets by name.
         scores: Name of a score, or several names; None takes all that this posterior and its likelihood have (a point
@@ -120,8 +121,11 @@ def ood(
     >>> list(ood(r, x[:5], x[5:], train=x).auroc["outside"])[:5]
     ['nll', 'typicality', 'mean_pixel', 'diagonal_leverage', 'leverage']
     """
+    scores = [scores] if isinstance(scores, str) else scores
+    q = _with_codes(q, scores or (), bool(predict_options))
+    if not isinstance(outside, Tensor | Mapping):
+        raise TypeError(f"outside is a {type(outside).__name__}: pass a tensor, or a dict of tensors by name.")
     others = dict(outside) if isinstance(outside, Mapping) else {"outside": outside}
-    q = _with_codes(q)
     _require_inputs(inside, others, train, one_shape=train is not None or isinstance(q, Representation))
     if batch_size < 1:
         raise ValueError(f"batch_size must be at least 1, got {batch_size}.")
@@ -144,7 +148,6 @@ def ood(
     else:
         options = {"samples": samples, "generator": generator, **predict_options}
         views = Predictives(q, train, batch_size, progress, options)
-    scores = [scores] if isinstance(scores, str) else scores
     chosen = views.scores(scores, inside)
     within = views.scored(inside, chosen, "scoring inside")
     found = {name: views.scored(x, chosen, f"scoring {name}") for name, x in others.items()}
@@ -162,12 +165,30 @@ def ood(
     )
 
 
-def _with_codes(q: Any) -> Any:
-    """Return the representation of a posterior over an autoencoder, and anything else as it is."""
+def _with_codes(q: Any, scores: Sequence[str], options: bool) -> Any:
+    """Return the representation of a posterior over an autoencoder, and anything else as it is.
+
+    A posterior also stays as it is where only its predictive can answer: with options of ``osc.predict``, for scores
+    that a representation does not have, or if it has no representation, such as a refined one.
+
+    Args:
+        q: What the user passed.
+        scores: Names that the user passed.
+        options: True if there are options of ``osc.predict``.
+    """
     if q is None or isinstance(q, Representation):
         return q
     posterior = as_posterior(q)
-    return Representation(posterior) if isinstance(posterior.model, Autoencoder) else q
+    of_codes = set(scores) & (Representations.known.keys() - Predictives.known.keys())
+    of_outputs = set(scores) & (Predictives.known.keys() - Representations.known.keys())
+    if not isinstance(posterior.model, Autoencoder) or ((of_outputs or options) and not of_codes):
+        return q
+    try:
+        return Representation(posterior)
+    except ValueError:
+        if of_codes:
+            raise
+        return q
 
 
 def _require_inputs(inside: Tensor, outside: Mapping[str, Tensor], train: Tensor | None, one_shape: bool) -> None:

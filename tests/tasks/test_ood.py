@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 import torch
+from sympy import Matrix, eye
 from torch import nn
 
 import osculate as osc
@@ -144,7 +145,9 @@ def test_certain_predictions_have_no_entropy_and_no_nan() -> None:
         (lambda q: ood(q, INSIDE[:0], OUTSIDE), ["inside is empty"]),
         (lambda q: ood(q, INSIDE, {"a": OUTSIDE, "b": OUTSIDE[:0]}), ["'b' is empty"]),
         (lambda q: ood(q, INSIDE, OUTSIDE, batch_size=0), ["batch_size must be", "got 0"]),
-        (lambda q: ood(None, INSIDE, OUTSIDE, scores="entropy"), ["'entropy'", "'mean_pixel'"]),
+        (lambda q: ood(None, INSIDE, OUTSIDE, scores="entropy"), ["'entropy'", "pass a posterior", "'mean_pixel'"]),
+        (lambda q: ood(q, INSIDE, OUTSIDE, scores="nll"), ["'nll'", "Autoencoder", "'max_probability'"]),
+        (lambda q: ood(None, INSIDE, OUTSIDE, scores="leverage"), ["'leverage'", "train=x", "'mean_pixel'"]),
         (lambda q: ood(q, INSIDE[0, 0], OUTSIDE), ["inside is one number"]),
     ],
 )
@@ -157,6 +160,7 @@ def test_what_cannot_be_scored_is_explained(q: Any, call: Any, words: list[str])
     ("call", "words"),
     [
         (lambda q: ood(q, (INSIDE, LABELS), OUTSIDE), ["inside is a tuple", "without targets"]),
+        (lambda q: ood(q, INSIDE, [("a", OUTSIDE)]), ["outside is a list", "dict"]),
         (lambda q: ood(q, INSIDE, {"a": OUTSIDE.numpy()}), ["'a' is a ndarray", "torch.as_tensor"]),
         (lambda q: ood(q, INSIDE, OUTSIDE.to(torch.uint8)), ["'outside'", "uint8", "float32", "units"]),
         (lambda q: ood(q, INSIDE, OUTSIDE, train=[INSIDE]), ["train is a list"]),
@@ -268,20 +272,77 @@ def test_few_wide_training_inputs_have_the_scores_of_their_formulas() -> None:
     torch.testing.assert_close(score.principal_components(x), expected)
 
 
+@pytest.mark.parametrize("shape", [(30, 6), (5, 8)], ids=["many", "few"])
+@pytest.mark.parametrize("scale", [1.0, 1e6])
+def test_leverage_keeps_its_digits_for_large_inputs(shape: tuple[int, int], scale: float) -> None:
+    """Exact rational arithmetic, of inputs that are not independent."""
+    generator = torch.Generator().manual_seed(0)
+    train = scale * torch.randint(-3, 4, shape, generator=generator)
+    train[:, -1] = train[:, 0]
+    x = scale * torch.randint(-3, 4, (4, shape[1]), generator=generator)
+    rows = Matrix(train.long().tolist())
+    precision = rows.T * rows + eye(shape[1])
+    expected = [float((Matrix([row]) * precision.LUsolve(Matrix(row)))[0]) for row in x.long().tolist()]
+    torch.testing.assert_close(TrainingInputs(train).leverage(x), torch.tensor(expected, dtype=torch.double))
+
+
+@pytest.mark.parametrize("train", [torch.full((9, 3), 0.1), torch.rand(1, 3), torch.zeros(5, 9)])
+def test_training_inputs_that_do_not_vary_have_no_principal_components(train: torch.Tensor) -> None:
+    x = torch.rand(4, train.shape[1])
+    assert "principal_components" not in ood(None, x, x, train=train).inside
+    with pytest.raises(ValueError, match=says("principal_components", "all equal")):
+        ood(None, x, x, train=train, scores="principal_components")
+
+
 def test_a_posterior_over_an_autoencoder_is_scored_as_its_representation() -> None:
     point = osc.posteriors.Point(coder(), osc.likelihoods.Gaussian(0.5))
     found, expected = (ood(each, images(4, 1), images(4, 2)) for each in (point, Representation(point)))
     assert {name: values.tolist() for name, values in found.inside.items()} == {
         name: values.tolist() for name, values in expected.inside.items()
     }
-    with pytest.raises(ValueError, match=says("'waic'", "samples=2")):
-        ood(autoencoder(1.0, 1.0), images(4, 1), images(4, 2), scores="waic", samples=1)
 
 
-def test_images_that_the_likelihood_does_not_have_are_refused() -> None:
-    point = osc.posteriors.Point(coder(), osc.likelihoods.Bernoulli())
-    with pytest.raises(ValueError, match="Bernoulli"):
+def test_a_posterior_over_an_autoencoder_also_has_its_predictive() -> None:
+    data, q = (images(4, 1), images(4, 2)), autoencoder(1.0, 1.0).posterior
+    expected = osc.functional_variance(q, data[0], diagonal=True).sum((1, 2))
+    found = ood(q, *data, scores="functional_variance").inside["functional_variance"]
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=0)
+    assert set(ood(q, *data, via="linearised").inside) == {"entropy", "functional_variance"}
+    with pytest.raises(ValueError, match=says("'functional_variance'", ".posterior", "'nll'")):
+        ood(q, *data, scores=["nll", "functional_variance"])
+    with pytest.raises(TypeError, match=says("'via'", "Representation")):
+        ood(q, *data, scores="nll", via="linearised")
+
+
+def test_a_refined_posterior_over_an_autoencoder_is_scored_by_its_predictive() -> None:
+    x = images(30, 0)
+    q = osc.laplace(coder(), osc.likelihoods.Gaussian(0.5), (x, x), structure="diag", prior=1.0, refine=True)
+    assert "functional_variance" in ood(q, images(4, 1), images(4, 2)).inside
+    with pytest.raises(ValueError, match="refined"):
+        ood(q, images(4, 1), images(4, 2), scores="nll")
+
+
+@pytest.mark.parametrize("score", ["waic", "output_deviation", "relative_deviation"])
+def test_a_spread_of_one_network_is_refused(score: str) -> None:
+    data = images(4, 1), images(4, 2)
+    with pytest.raises(ValueError, match=says(score, "samples=2")):
+        ood(autoencoder(1.0, 1.0), *data, scores=score, samples=1)
+    assert score not in ood(autoencoder(1.0, 1.0), *data, samples=1).inside
+    with pytest.raises(ValueError, match=says(score, "Point has none")):
+        ood(osc.posteriors.Point(coder(), osc.likelihoods.Gaussian(0.5)), *data, scores=score, samples=1)
+
+
+def test_only_densities_need_images_that_the_likelihood_has() -> None:
+    point = osc.posteriors.Point(coder(), osc.likelihoods.Bernoulli(grey=True))
+    with pytest.raises(ValueError, match=says("scoring outside", "Bernoulli")):
         ood(point, images(4, 1), 3 * images(4, 2))
+    with pytest.raises(ValueError, match=says("scoring inside", "Bernoulli")):
+        ood(point, 3 * images(4, 1), images(4, 2))
+    other = coder()
+    torch.nn.init.zeros_(other.decoder[0].weight)
+    ensemble = osc.posteriors.Ensemble([coder(), other], osc.likelihoods.Bernoulli(grey=True))
+    found = ood(ensemble, images(4, 1), 3 * images(4, 2), scores="output_deviation")
+    assert found.outside["outside"]["output_deviation"].isfinite().all()
 
 
 def test_inputs_alone_stand_beside_every_score_if_there_are_training_inputs(q: Any) -> None:
