@@ -8,6 +8,7 @@ section of metrics.json in that folder, or --output, and figures. A page (evalua
 """
 
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from osculate.cli.page import command
 from osculate.cli.predict import PosteriorOptions, drawn, predict_options
 from osculate.cli.report import report_evaluation, report_task
 from osculate.cli.side_by_side import SideBySide, detection_scores, way_out
-from osculate.cli.tables import print_scores
+from osculate.cli.tables import WITHOUT, parted, print_scores
 from osculate.data import Dataset, out_of_distribution
 from osculate.data.shifted import PARTNERS
 from osculate.posteriors import Point, Posterior
@@ -109,17 +110,28 @@ def _calibrated(
         found = replace(
             found, scores={name: {**row, **detection_scores(shifted[name])} for name, row in found.scores.items()}
         )
+    alone = _alone(dataset, partners)
     output = run_options.output or options.folder / "evaluation.json"
     facts = {"data": dataset.name, "test_data": len(dataset.test[0]), "versions": versions()}
-    content = {**found.content(), **facts}
+    content = {**found.content(), **({"inputs alone": alone} if alone else {}), **facts}
     write_json(output, content)
     caption = f"{dataset.name}: {len(dataset.test[0]):,} test data{drawn(options, q)}"
     found.print(caption, way_out(q, card, options.folder))
+    if alone:
+        print_scores(WITHOUT, alone)
     typed = command("evaluate", options, evaluation, card.data_options())
     page = output.with_suffix(".html")
-    report_evaluation(page, typed, caption, found, shifted, len(dataset.classes or ()))
+    report_evaluation(page, typed, caption, found, alone, shifted, len(dataset.classes or ()))
     print(f"Saved {output} and {page}")
     return {"file": output, "page": page, **content}
+
+
+def _alone(dataset: Dataset, partners: Mapping[str, Tensor]) -> dict[str, dict[str, float]]:
+    """Scores of the inputs alone by set, what a posterior has to do better than; empty without training inputs."""
+    if not partners or not len(dataset.train[0]):
+        return {}
+    record = ood(None, dataset.test[0], partners, train=dataset.train[0][: autoencoder_tasks.USUAL])
+    return {name: autoencoder_tasks.ood_scores(record, name) for name in partners}
 
 
 def _autoencoder(
@@ -155,11 +167,13 @@ def _autoencoder(
     facts = {"data": dataset.name, "test_data": len(dataset.test[0]), "versions": versions()}
     content = {**rows, **facts}
     write_section(output, evaluation.task, content)
-    print_scores(caption, rows)
+    tables = parted(caption, rows)
+    for words, part in tables.items():
+        print_scores(words, part)
     drawn_here = {name: output.parent / file for name, file in autoencoder_tasks.FIGURES[evaluation.task].items()}
     figures = {name: path for name, path in drawn_here.items() if path.is_file()}
     page = output.parent / f"{evaluation.task}.html"
-    report_task(page, command("evaluate", options, evaluation, card.data_options()), caption, rows, figures)
+    report_task(page, command("evaluate", options, evaluation, card.data_options()), tables, figures)
     print(f"Saved {output} and {page}, and figures in the same folder")
     return {"file": output, "page": page, **content}
 

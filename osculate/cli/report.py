@@ -12,11 +12,13 @@ from osculate.cli.checkpoint import MODEL, Card
 from osculate.cli.folder import POSTERIOR
 from osculate.cli.page import write_page
 from osculate.cli.side_by_side import DIFFERENCE, SideBySide
-from osculate.cli.tables import with_errors
+from osculate.cli.tables import WITHOUT, with_errors
 from osculate.data import Dataset
 from osculate.tasks import OODRecord
 from osculate.tasks.calibration import CalibrationRecord, Record, RegressionRecord
 
+#: Scores of methods or sets by name.
+Scores = Mapping[str, Mapping[str, float]]
 #: Words for the columns of a training that are drawn.
 COURSE = {"train_loss": "training objective, nats a datum", "validation_nll": "validation NLL, nats a datum"}
 #: Files of a run, and what they hold.
@@ -54,6 +56,11 @@ def _number(value: float | int) -> str:
 
 def _files(folder: Path) -> dict[str, str]:
     return {name: words for name, words in FILES.items() if (folder / name).is_file()}
+
+
+def _tables(found: Mapping[str, Scores]) -> dict[str, Any]:
+    """Tables by caption, with a standard error in each cell."""
+    return {caption: {label: with_errors(row) for label, row in rows.items()} for caption, rows in found.items()}
 
 
 def report_training(
@@ -95,7 +102,7 @@ def report_training(
         files=_files(folder),
         lead=f"The network {card.model} was trained by {card.method or 'map'} on {dataset.name}. Its scores are on "
         "data from which it has not learned: validation data may have chosen settings, test data have not.",
-        tables={"Held-out data": {name: with_errors(row) for name, row in scores.items()}} if scores else {},
+        tables=_tables({"Held-out data": scores} if scores else {}),
         about={**data_words(dataset, card.reconstructs), **{name: _number(value) for name, value in facts.items()}},
         figures={**figures, **drawn},
         next=step,
@@ -144,7 +151,13 @@ def report_fit(
 
 
 def report_evaluation(
-    path: Path, command: str, caption: str, found: SideBySide, shifted: Mapping[str, OODRecord], classes: int
+    path: Path,
+    command: str,
+    caption: str,
+    found: SideBySide,
+    alone: Scores,
+    shifted: Mapping[str, OODRecord],
+    classes: int,
 ) -> None:
     """Write the report of a posterior beside its network.
 
@@ -153,10 +166,12 @@ def report_evaluation(
         command: The command that repeats the evaluation.
         caption: The data in words.
         found: Scores and their differences.
+        alone: Scores of the inputs alone by set, if there are any.
         shifted: Results in and out of distribution by method, if there are any.
         classes: Number of classes; 0 for real-valued targets.
     """
     content = _compared(found, caption)
+    content["tables"] |= _tables({WITHOUT: alone} if alone else {})
     if shifted and classes and draws():
         from osculate import plots
 
@@ -176,16 +191,13 @@ def report_evaluation(
     )
 
 
-def report_task(
-    path: Path, command: str, caption: str, rows: Mapping[str, Mapping[str, float]], figures: Mapping[str, Path]
-) -> None:
+def report_task(path: Path, command: str, tables: Mapping[str, Scores], figures: Mapping[str, Path]) -> None:
     """Write the report of a task of autoencoders.
 
     Args:
         path: Path of the page.
         command: The command that repeats the evaluation.
-        caption: The data in words.
-        rows: Scores, with their errors as entries ``NAME_error``.
+        tables: Scores under their captions, with their errors as entries ``NAME_error``.
         figures: Figures by name.
     """
     write_page(
@@ -194,7 +206,7 @@ def report_task(
         command,
         files={"metrics.json": "the numbers"},
         lead="Numbers and figures of one use of the codes and images of an autoencoder.",
-        tables={caption: {label: with_errors(row) for label, row in rows.items()}},
+        tables=_tables(tables),
         figures=figures,
     )
 

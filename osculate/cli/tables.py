@@ -10,6 +10,16 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+#: Caption of the scores that need no network.
+WITHOUT = "AUROC of the inputs alone, without a network"
+#: Headings of the scores of inputs by their place among training inputs.
+ALONE = {
+    "auroc_unlit_pixels": "never lit ↑",
+    "auroc_diagonal_leverage": "diag. leverage ↑",
+    "auroc_leverage": "leverage ↑",
+    "auroc_nearest_input": "nearest input ↑",
+    "auroc_principal_components": "PCA ↑",
+}
 #: Headings of the scores, in the order of the columns; scores without a heading are not shown.
 TITLES = {
     "accuracy": "accuracy ↑",
@@ -36,6 +46,7 @@ TITLES = {
     "auroc_latent_deviation": "σ of code ↑",
     "auroc_output_deviation": "σ of image ↑",
     "auroc_mean_pixel": "mean pixel",
+    **ALONE,
 }
 
 
@@ -121,6 +132,20 @@ def console() -> Console:
 def print_scores(caption: str, scores: Mapping[str, Mapping[str, float]]) -> None:
     """Print one table of scores, with their standard errors from the entries ``NAME_error``."""
     console().print(table(caption, {label: with_errors(row) for label, row in scores.items()}))
+
+
+def parted(caption: str, rows: Mapping[str, Mapping[str, float]]) -> dict[str, dict[str, dict[str, float]]]:
+    """The scores of a network under the caption, and those of the inputs alone under their own.
+
+    >>> parted("AUROC", {"KMNIST": {"auroc_nll": 0.8, "auroc_leverage": 0.9}})["AUROC"]
+    {'KMNIST': {'auroc_nll': 0.8}}
+    """
+    found: dict[str, dict[str, dict[str, float]]] = {}
+    for name, row in rows.items():
+        for score, value in row.items():
+            words = WITHOUT if score.removesuffix("_error") in ALONE else caption
+            found.setdefault(words, {}).setdefault(name, {})[score] = value
+    return found
 
 
 def with_errors(row: Mapping[str, float]) -> dict[str, Score]:

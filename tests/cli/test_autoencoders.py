@@ -271,7 +271,10 @@ def test_vectors_of_a_file_are_standardised_as_those_of_the_training(run: Any, t
 def test_tasks_of_autoencoders_leave_numbers_and_figures(run: Any, online: Path, classifier: Path, capsys: Any) -> None:
     words = ("evaluate", "--posterior", online, "--test-size", 120, "--samples", 4)
     assert run(*words, "--task", "ood") == 0
-    assert "rotated digits" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "rotated digits" in printed
+    assert "nearest input" in printed.split("without a network")[1]
+    assert "nearest input" in (online / "ood.html").read_text()
     assert run(*words, "--task", "imputation", "--classifier", classifier) == 0
     assert run(*words, "--task", "semi_supervised", "--labels", "1,3") == 0
     assert "3 labels" in capsys.readouterr().out

@@ -1,5 +1,6 @@
 """Reports: what every page has, hostile names, and words for all that can be shown."""
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from html import escape
@@ -66,6 +67,9 @@ def test_pages_of_a_classifier(run: Callable[..., int], classifier: Path, tmp_pa
     assert run("evaluate", "--posterior", classifier, "--task", "ood", "--output", tmp_path / "e.json") == 0
     words = check(tmp_path / "e.html", figures=2)
     assert "AUROC, rotated digits" in words
+    assert "nearest input" in words.split("without a network")[-1]
+    alone = json.loads((tmp_path / "e.json").read_text())["inputs alone"]
+    assert alone["shuffled pixels"].keys() >= {"auroc_nearest_input", "auroc_nearest_input_error", "auroc_leverage"}
     assert "Laplace − MAP" in words
     assert run("predict", "--posterior", classifier, "--output", tmp_path / "p.csv") == 0
     assert "p.csv" in check(tmp_path / "p.html", figures=1)
