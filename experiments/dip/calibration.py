@@ -60,7 +60,8 @@ def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Finding
             parts = [pixels(each, method) for each in images]
             truth, centre, deviation = (torch.cat(part, 1)[0] for part in zip(*parts, strict=True))
             groups[method] = grouped(truth - centre, deviation)
-            table[method, RANKS] = [float(spearmanr(*groups[method]).statistic)]
+            ranks = float(spearmanr(*groups[method]).statistic)  # nan where all error bars are equal
+            table[method, RANKS] = [ranks] if math.isfinite(ranks) else []
             each = [grouped(truth - centre, deviation) for truth, centre, deviation in parts]
             table[method, WIDEST] = [found[-1] / expected[-1] for expected, found in each]
     lines = {method: [mean(column) for column in zip(*curves, strict=True)] for method, curves in everywhere.items()}
