@@ -191,6 +191,7 @@ DOCUMENT = Document(
                             0.05,
                         ),
                     ),
+                    looks=2,
                 ),
                 Statement(
                     "Images: the printed formula keeps MAP's accuracy, within a point",
@@ -207,6 +208,7 @@ DOCUMENT = Document(
                     "Images: it detects better than the ensemble",
                     "",
                     (Test(ABOVE, "AUROC", detection(ENSEMBLE, "deep ensemble")),),
+                    looks=2,
                 ),
             ),
         ),
