@@ -95,7 +95,7 @@ def ending(message: ast.expr) -> str:
         return ending(message.right)
     if isinstance(message, ast.JoinedStr):
         value = ast.unparse(message)[2:-1]
-        return "." if re.search(r"\{[^{}]*(way_out|remedy|instead|'\.')[^{}]*\}$", value) else value
+        return "." if re.search(r"\{[^{}]*(way_out|remedy|instead|reason|'\.')[^{}]*\}$", value) else value
     return str(message.value) if isinstance(message, ast.Constant) else "."
 
 

@@ -37,7 +37,7 @@ class Views(ABC):
 
     Attributes:
         known: Scores by name.
-        asks: What the scores need, and how it is passed.
+        asks: Requirement of the scores, and the way to meet it.
         inputs: Training inputs, whose own scores come on top; None without any.
     """
 

@@ -172,8 +172,8 @@ def _with_codes(q: Any, scores: Sequence[str], options: bool) -> Any:
     that a representation does not have, or if it has no representation, such as a refined one.
 
     Args:
-        q: What the user passed.
-        scores: Names that the user passed.
+        q: Posterior, representation, or None.
+        scores: Names of scores, if the user gives some.
         options: True if there are options of ``osc.predict``.
     """
     if q is None or isinstance(q, Representation):
