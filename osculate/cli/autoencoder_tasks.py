@@ -31,7 +31,7 @@ REPEATS = 10
 ANNEALED = 20
 #: Numbers of samples of the importance-weighted bound in its figure.
 COUNTS = (1, 10, 100, 1000)
-#: Number of training images for the typical log density.
+#: Number of training inputs that scores of out-of-distribution inputs compare with.
 USUAL = 2000
 
 

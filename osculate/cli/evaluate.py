@@ -1,6 +1,6 @@
 """Compare a posterior with its network on test data.
 
-Prints one table for the test part of the training data set, or for every row of another file; --task runs other tasks,
+Prints a table for the test part of the training data set, or for every row of another file; --task runs other tasks,
 some of them for autoencoders.
 
 Writes JSON to --output (by default evaluation.json in the posterior's folder); the tasks for autoencoders write a
@@ -76,6 +76,8 @@ def run(
     dataset = _file(data, card) if other else card.loaded(data.over(training))
     if isinstance(q.model, Autoencoder) and evaluation.task != "calibration":
         return _autoencoder(q, card, dataset, options, evaluation, run_options)
+    if isinstance(q.model, Autoencoder) and evaluation.ood is not None:
+        raise ValueError(f"--ood {evaluation.ood} with an autoencoder is for --task ood: give that too.")
     if evaluation.task in ("calibration", "ood"):
         return _calibrated(q, card, dataset, options, evaluation, run_options)
     raise ValueError(
@@ -110,10 +112,10 @@ def _calibrated(
         found = replace(
             found, scores={name: {**row, **detection_scores(shifted[name])} for name, row in found.scores.items()}
         )
-    alone = _alone(dataset, partners)
+    alone = _alone(dataset, partners, run_options.progress)
     output = run_options.output or options.folder / "evaluation.json"
     facts = {"data": dataset.name, "test_data": len(dataset.test[0]), "versions": versions()}
-    content = {**found.content(), **({"inputs alone": alone} if alone else {}), **facts}
+    content = {**found.content(), **({"inputs_alone": alone} if alone else {}), **facts}
     write_json(output, content)
     caption = f"{dataset.name}: {len(dataset.test[0]):,} test data{drawn(options, q)}"
     found.print(caption, way_out(q, card, options.folder))
@@ -126,11 +128,12 @@ def _calibrated(
     return {"file": output, "page": page, **content}
 
 
-def _alone(dataset: Dataset, partners: Mapping[str, Tensor]) -> dict[str, dict[str, float]]:
-    """Scores of the inputs alone by set, what a posterior has to do better than; empty without training inputs."""
+def _alone(dataset: Dataset, partners: Mapping[str, Tensor], progress: bool) -> dict[str, dict[str, float]]:
+    """Scores of the inputs alone by set, which a posterior has to exceed; empty without training inputs."""
     if not partners or not len(dataset.train[0]):
         return {}
-    record = ood(None, dataset.test[0], partners, train=dataset.train[0][: autoencoder_tasks.USUAL])
+    train = dataset.train[0][: autoencoder_tasks.USUAL]
+    record = ood(None, dataset.test[0], partners, train=train, progress=progress)
     return {name: autoencoder_tasks.ood_scores(record, name) for name in partners}
 
 

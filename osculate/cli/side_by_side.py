@@ -120,7 +120,8 @@ def errors_of(discrete: bool, found: list[Tensor]) -> dict[str, float]:
 
 def detection_scores(record: OODRecord) -> dict[str, float]:
     """The scores of out-of-distribution detection, with the errors of AUROC by entropy as entries ``NAME_error``."""
-    errors = {f"auroc/{name}/entropy_error": each["entropy"] for name, each in record.auroc_error.items()}
+    each = record.auroc_error.items()
+    errors = {f"auroc/{name}/entropy_error": scores["entropy"] for name, scores in each if "entropy" in scores}
     return record.metrics() | errors
 
 

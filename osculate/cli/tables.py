@@ -12,8 +12,9 @@ from rich.table import Table
 
 #: Caption of the scores that need no network.
 WITHOUT = "AUROC of the inputs alone, without a network"
-#: Headings of the scores of inputs by their place among training inputs.
+#: Headings of the scores of inputs by themselves, or by their place among training inputs.
 ALONE = {
+    "auroc_mean_pixel": "mean pixel",
     "auroc_unlit_pixels": "never lit ↑",
     "auroc_diagonal_leverage": "diag. leverage ↑",
     "auroc_leverage": "leverage ↑",
@@ -45,7 +46,6 @@ TITLES = {
     "auroc_nll": "−log p(x) ↑",
     "auroc_latent_deviation": "σ of code ↑",
     "auroc_output_deviation": "σ of image ↑",
-    "auroc_mean_pixel": "mean pixel",
     **ALONE,
 }
 

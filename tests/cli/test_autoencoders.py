@@ -273,7 +273,11 @@ def test_tasks_of_autoencoders_leave_numbers_and_figures(run: Any, online: Path,
     assert run(*words, "--task", "ood") == 0
     printed = capsys.readouterr().out
     assert "rotated digits" in printed
-    assert "nearest input" in printed.split("without a network")[1]
+    by_network, alone = printed.split("without a network")
+    assert "σ of code" in by_network
+    assert "mean pixel" not in by_network
+    assert "nearest input" in alone
+    assert "σ of code" not in alone.split("Saved")[0]
     assert "nearest input" in (online / "ood.html").read_text()
     assert run(*words, "--task", "imputation", "--classifier", classifier) == 0
     assert run(*words, "--task", "semi_supervised", "--labels", "1,3") == 0
@@ -305,6 +309,7 @@ def test_calibration_of_an_autoencoder_stays_the_default(run: Any, online: Path,
         ("online", ("--task", "imputing"), ("'imputing'", "'imputation'")),
         ("online", ("--task", "semi_supervised", "--labels", "a"), ("'a'", "1,5,20")),
         ("online", ("--task", "ood", "--ood", "rotated"), ("'rotated'", "'rotated digits'")),
+        ("online", ("--ood", "shuffled pixels"), ("--ood shuffled pixels", "--task ood")),
         ("online", ("--task", "ood", "--test-size", 0), ("--test-size must be at least 1, got 0",)),
         ("online", ("--task", "imputation", "--classifier", "nowhere"), ("nowhere",)),
     ],

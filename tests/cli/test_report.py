@@ -68,7 +68,7 @@ def test_pages_of_a_classifier(run: Callable[..., int], classifier: Path, tmp_pa
     words = check(tmp_path / "e.html", figures=2)
     assert "AUROC, rotated digits" in words
     assert "nearest input" in words.split("without a network")[-1]
-    alone = json.loads((tmp_path / "e.json").read_text())["inputs alone"]
+    alone = json.loads((tmp_path / "e.json").read_text())["inputs_alone"]
     assert alone["shuffled pixels"].keys() >= {"auroc_nearest_input", "auroc_nearest_input_error", "auroc_leverage"}
     assert "Laplace − MAP" in words
     assert run("predict", "--posterior", classifier, "--output", tmp_path / "p.csv") == 0
