@@ -31,8 +31,6 @@ REPEATS = 10
 ANNEALED = 20
 #: Numbers of samples of the importance-weighted bound in its figure.
 COUNTS = (1, 10, 100, 1000)
-#: Number of training inputs that scores of out-of-distribution inputs compare with.
-USUAL = 2000
 
 
 @dataclass(frozen=True)
@@ -45,6 +43,7 @@ class Setting:
         seed: Seed of the draws.
         progress: Show progress bars.
         partners: Out-of-distribution data by name, for ood.
+        train: Training inputs that ood compares with, if there are any.
         classifier: Folder of a classifier, for imputation.
         labels: Numbers of labelled images, separated by commas, for semi_supervised.
     """
@@ -54,6 +53,7 @@ class Setting:
     seed: int = 0
     progress: bool = False
     partners: Mapping[str, Tensor] = field(default_factory=dict)
+    train: Tensor | None = None
     classifier: Path | None = None
     labels: str = ""
 
@@ -70,7 +70,7 @@ def detected(q: Posterior, dataset: Dataset, setting: Setting) -> Rows:
         represented(q),
         inside,
         setting.partners,
-        train=dataset.train[0][:USUAL] if len(dataset.train[0]) else None,
+        train=setting.train,
         samples=setting.samples or 100,
         generator=setting.generator,
         progress=setting.progress,

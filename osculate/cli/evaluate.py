@@ -23,9 +23,9 @@ from osculate.cli.methods import rows
 from osculate.cli.options import OWN, DataOptions, RunOptions, is_own, naming, own_data
 from osculate.cli.page import command
 from osculate.cli.predict import PosteriorOptions, drawn, predict_options
-from osculate.cli.report import report_evaluation, report_task
+from osculate.cli.report import Scores, report_evaluation, report_task
 from osculate.cli.side_by_side import SideBySide, detection_scores, way_out
-from osculate.cli.tables import WITHOUT, parted, print_scores
+from osculate.cli.tables import parted, print_scores, without
 from osculate.data import Dataset, out_of_distribution
 from osculate.data.shifted import PARTNERS
 from osculate.posteriors import Point, Posterior
@@ -34,6 +34,8 @@ from osculate.tasks import OODRecord, ood
 
 #: Ratio of the largest out-of-distribution input to the largest test input above which there is a warning.
 LARGER = 10
+#: Number of training inputs that scores of out-of-distribution inputs compare with.
+USUAL = 2000
 #: Tasks by name; all but calibration and ood are for autoencoders only.
 TASKS = ("calibration", *autoencoder_tasks.TASKS)
 
@@ -112,28 +114,38 @@ def _calibrated(
         found = replace(
             found, scores={name: {**row, **detection_scores(shifted[name])} for name, row in found.scores.items()}
         )
-    alone = _alone(dataset, partners, run_options.progress)
+    train = _training_inputs(dataset, card) if partners else None
+    alone = {} if train is None else _alone(train, dataset.test[0], partners, run_options.progress)
     output = run_options.output or options.folder / "evaluation.json"
     facts = {"data": dataset.name, "test_data": len(dataset.test[0]), "versions": versions()}
     content = {**found.content(), **({"inputs_alone": alone} if alone else {}), **facts}
     write_json(output, content)
     caption = f"{dataset.name}: {len(dataset.test[0]):,} test data{drawn(options, q)}"
     found.print(caption, way_out(q, card, options.folder))
-    if alone:
-        print_scores(WITHOUT, alone)
+    tables = {without(dataset.name, train): alone} if alone else {}
+    for words, scores in tables.items():
+        print_scores(words, scores)
     typed = command("evaluate", options, evaluation, card.data_options())
     page = output.with_suffix(".html")
-    report_evaluation(page, typed, caption, found, alone, shifted, len(dataset.classes or ()))
+    report_evaluation(page, typed, caption, found, tables, shifted, len(dataset.classes or ()))
     print(f"Saved {output} and {page}")
     return {"file": output, "page": page, **content}
 
 
-def _alone(dataset: Dataset, partners: Mapping[str, Tensor], progress: bool) -> dict[str, dict[str, float]]:
-    """Scores of the inputs alone by set, which a posterior has to exceed; empty without training inputs."""
-    if not partners or not len(dataset.train[0]):
-        return {}
-    train = dataset.train[0][: autoencoder_tasks.USUAL]
-    record = ood(None, dataset.test[0], partners, train=train, progress=progress)
+def _training_inputs(dataset: Dataset, card: Card) -> Tensor | None:
+    """Some training inputs; of a file that has none, those of the training data set. None if it cannot be read."""
+    train = dataset.train[0]
+    try:
+        train = train if len(train) else card.loaded(card.data_options()).train[0]
+    except (OSError, ValueError) as reason:
+        print(f"The scores that need training inputs are left out, as these could not be read: {reason}")
+        return None
+    return train[:USUAL]
+
+
+def _alone(train: Tensor, inside: Tensor, partners: Mapping[str, Tensor], progress: bool) -> Scores:
+    """Scores of the inputs alone by set, which a posterior has to exceed."""
+    record = ood(None, inside, partners, train=train, progress=progress)
     return {name: autoencoder_tasks.ood_scores(record, name) for name in partners}
 
 
@@ -157,12 +169,14 @@ def _autoencoder(
     x, y = dataset.test
     dataset = replace(dataset, test=(x[: evaluation.test_size], y[: evaluation.test_size]))
     partners = _partners(dataset, evaluation.ood or "all", card) if evaluation.task == "ood" else {}
+    train = _training_inputs(dataset, card) if partners else None
     setting = autoencoder_tasks.Setting(
         output.parent,
         options.samples,
         options.seed,
         run_options.progress,
         partners={name: x[: evaluation.test_size] for name, x in partners.items()},
+        train=train,
         classifier=evaluation.classifier,
         labels=evaluation.labels,
     )
@@ -170,7 +184,7 @@ def _autoencoder(
     facts = {"data": dataset.name, "test_data": len(dataset.test[0]), "versions": versions()}
     content = {**rows, **facts}
     write_section(output, evaluation.task, content)
-    tables = parted(caption, rows)
+    tables = parted(rows, caption, without(dataset.name, train))
     for words, part in tables.items():
         print_scores(words, part)
     drawn_here = {name: output.parent / file for name, file in autoencoder_tasks.FIGURES[evaluation.task].items()}

@@ -12,7 +12,7 @@ from osculate.cli.checkpoint import MODEL, Card
 from osculate.cli.folder import POSTERIOR
 from osculate.cli.page import write_page
 from osculate.cli.side_by_side import DIFFERENCE, SideBySide
-from osculate.cli.tables import WITHOUT, with_errors
+from osculate.cli.tables import with_errors
 from osculate.data import Dataset
 from osculate.tasks import OODRecord
 from osculate.tasks.calibration import CalibrationRecord, Record, RegressionRecord
@@ -155,7 +155,7 @@ def report_evaluation(
     command: str,
     caption: str,
     found: SideBySide,
-    alone: Scores,
+    alone: Mapping[str, Scores],
     shifted: Mapping[str, OODRecord],
     classes: int,
 ) -> None:
@@ -166,12 +166,12 @@ def report_evaluation(
         command: The command that repeats the evaluation.
         caption: The data in words.
         found: Scores and their differences.
-        alone: Scores of the inputs alone by set, if there are any.
+        alone: Scores of the inputs alone by set, under their caption, if there are any.
         shifted: Results in and out of distribution by method, if there are any.
         classes: Number of classes; 0 for real-valued targets.
     """
     content = _compared(found, caption)
-    content["tables"] |= _tables({WITHOUT: alone} if alone else {})
+    content["tables"] |= _tables(alone)
     if shifted and classes and draws():
         from osculate import plots
 

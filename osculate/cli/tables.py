@@ -1,6 +1,6 @@
 """Scores in tables: their headings, order and formats."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sized
 from dataclasses import dataclass
 from math import sqrt
 from statistics import mean, stdev
@@ -10,8 +10,6 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-#: Caption of the scores that need no network.
-WITHOUT = "AUROC of the inputs alone, without a network"
 #: Headings of the scores of inputs by themselves, or by their place among training inputs.
 ALONE = {
     "auroc_mean_pixel": "mean pixel",
@@ -134,16 +132,26 @@ def print_scores(caption: str, scores: Mapping[str, Mapping[str, float]]) -> Non
     console().print(table(caption, {label: with_errors(row) for label, row in scores.items()}))
 
 
-def parted(caption: str, rows: Mapping[str, Mapping[str, float]]) -> dict[str, dict[str, dict[str, float]]]:
+def without(data: str, train: Sized | None) -> str:
+    """The caption of scores that need no network.
+
+    >>> without("mnist", range(2000))
+    'mnist: AUROC of the inputs alone, without a network, beside 2,000 training inputs'
+    """
+    beside = "" if train is None else f", beside {len(train):,} training inputs"
+    return f"{data}: AUROC of the inputs alone, without a network{beside}"
+
+
+def parted(rows: Mapping[str, Mapping[str, float]], caption: str, alone: str) -> dict[str, dict[str, dict[str, float]]]:
     """The scores of a network under the caption, and those of the inputs alone under their own.
 
-    >>> parted("AUROC", {"KMNIST": {"auroc_nll": 0.8, "auroc_leverage": 0.9}})["AUROC"]
+    >>> parted({"KMNIST": {"auroc_nll": 0.8, "auroc_leverage": 0.9}}, "AUROC", "alone")["AUROC"]
     {'KMNIST': {'auroc_nll': 0.8}}
     """
     found: dict[str, dict[str, dict[str, float]]] = {}
     for name, row in rows.items():
         for score, value in row.items():
-            words = WITHOUT if score.removesuffix("_error") in ALONE else caption
+            words = alone if score.removesuffix("_error") in ALONE else caption
             found.setdefault(words, {}).setdefault(name, {})[score] = value
     return found
 

@@ -19,6 +19,11 @@ WIDEST = 4096
 ROWS = 10_000
 
 
+def mean_pixel(x: Tensor) -> Float[Tensor, " N"]:
+    """Mean of each input: the baseline of any score on images."""
+    return _rows(x).mean(1)
+
+
 class TrainingInputs:
     """Scores (N,) of inputs (N, …) by their place among training inputs; the higher, the farther out.
 
@@ -48,7 +53,7 @@ class TrainingInputs:
         return found | {
             "unlit_pixels": bool(self.unlit.any()),
             "leverage": not wide,
-            "principal_components": not wide and len(self._train) > 2 and self._vary(),
+            "principal_components": not wide and len(self._train) > 2 and self._vary,
         }
 
     @cached_property
@@ -77,8 +82,9 @@ class TrainingInputs:
 
     def nearest_input(self, x: Tensor) -> Float[Tensor, " N"]:
         """Distance to the nearest training input."""
-        rows = _rows(x)
-        return torch.stack([torch.cdist(rows, part).amin(1) for part in self._train.split(ROWS)]).amin(0)
+        rows, centre = _rows(x), self._train.mean(0)  # distances by matrix products cancel far from the origin
+        parts = [torch.cdist(rows - centre, part - centre).amin(1) for part in self._train.split(ROWS)]
+        return torch.stack(parts).amin(0)
 
     def principal_components(self, x: Tensor) -> Float[Tensor, " N"]:
         r"""-log N(x; μ, W Wᵀ + σ²I) of probabilistic principal components, in nats. [tipping1999]
@@ -105,8 +111,10 @@ class TrainingInputs:
     @cached_property
     def _root(self) -> Float[Tensor, "M M"]:
         """A lower triangular root of XᵀX + I in the span of the training inputs, without forming XᵀX."""
-        inner = self._within(self._train)
-        return torch.linalg.qr(torch.cat([inner, torch.eye(inner.shape[1]).to(inner)]), mode="r").R.T
+        root = torch.eye(min(self._train.shape), dtype=self._train.dtype)
+        for part in self._train.split(ROWS):
+            root = torch.linalg.qr(torch.cat([root, self._within(part)]), mode="r").R
+        return root.T
 
     @cached_property
     def _spectrum(self) -> tuple[Float[Tensor, " M"], Float[Tensor, "M M"]]:
@@ -115,10 +123,10 @@ class TrainingInputs:
         values, vectors = torch.linalg.eigh(inner.T @ inner / max(1, len(inner) - 1))
         return values.flip(0).clamp_min(0), vectors.flip(1)
 
+    @cached_property
     def _vary(self) -> bool:
-        """True if training inputs differ by more than rounding."""
-        noise = self._train.numel() * torch.finfo(self._train.dtype).eps * self._train.abs().max()
-        return bool(self._spectrum[0][0] > noise.square())
+        """True if training inputs differ."""
+        return bool((self._train != self._train[0]).any())
 
     @cached_property
     def _components(self) -> tuple[Float[Tensor, " K"], Float[Tensor, "D K"], Float[Tensor, ""]]:
@@ -127,7 +135,7 @@ class TrainingInputs:
         Raises:
             ValueError: training inputs that are all equal.
         """
-        if not self._vary():
+        if not self._vary:
             raise ValueError(
                 f"the score 'principal_components' needs training inputs that vary, and the {len(self._train)} of"
                 " train are all equal: pass some thousand, or leave the score out."

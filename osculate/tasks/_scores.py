@@ -2,8 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, ClassVar
@@ -20,13 +19,12 @@ from osculate.predictive import functional_variance
 from osculate.priors import Isotropic
 from osculate.progress import track
 from osculate.randomness import fresh_seed
-from osculate.registry import lookup
 from osculate.tasks._inputs import TrainingInputs
 from osculate.tasks._predictions import in_closed_form, predictions
 
 #: A temperature at which the curvature counts for nothing beside the prior.
 FLAT = 1e30
-#: What the scores that compare with training inputs need.
+#: The need of scores that compare with training inputs.
 TRAIN = "training inputs: pass train=x, some thousand of them"
 #: A score (N,) of the inputs that a view shows; the higher, the more likely out of distribution.
 Score = Callable[[Any], Float[Tensor, " N"]]
@@ -37,102 +35,43 @@ class Views(ABC):
 
     Attributes:
         known: Scores by name.
-        asks: Requirement of the scores, and the way to meet it.
-        inputs: Training inputs, whose own scores come on top; None without any.
     """
 
     known: ClassVar[Mapping[str, Score]]
-    asks: ClassVar[str]
-    inputs: TrainingInputs | None
 
     @abstractmethod
-    def of(self, x: Tensor, title: str) -> Iterator[Any]:
-        """One view a batch."""
+    def of(self, x: Tensor, words: str) -> Iterator[Any]:
+        """One view a batch of the inputs that the words name."""
 
     @abstractmethod
     def fitting(self, inside: Tensor) -> dict[str, bool]:
         """True for each score that varies between inputs with this model; these are the default scores."""
 
-    def scores(self, wanted: Sequence[str] | None, inside: Tensor) -> dict[str, Score]:
-        """The selected scores, or all that fit.
+    def require(self, names: Sequence[str], inside: Tensor) -> None:
+        """Check that scores of this kind of model can be had of this one.
 
         Raises:
-            ValueError: an unknown score, one of another kind of model, or one that needs training inputs without any.
+            ValueError: a score that this model does not have.
         """
-        alone = {} if self.inputs is None else self.inputs.scores()
-        known: dict[str, Score] = dict(self.known)
-        known.update((name, partial(_of_input, score)) for name, score in alone.items())
-        if wanted is None:
-            fits = self.fitting(inside) | ({} if self.inputs is None else {"mean_pixel": True, **self.inputs.fitting()})
-            wanted = [name for name, fit in fits.items() if fit]
-        for name in wanted:
-            others = [kind.asks for kind in Views.__subclasses__() if name in kind.known]
-            asks = [TRAIN] if name in TrainingInputs.NAMES else others
-            if name not in known and asks:
-                raise ValueError(f"the score {name!r} needs {asks[0]}. Without: {', '.join(map(repr, known))}.")
-        return {name: lookup("score", name, known) for name in wanted}
 
-    def scored(self, x: Tensor, scores: Mapping[str, Score], title: str) -> dict[str, Float[Tensor, " N"]]:
-        """Every score of every input, on the CPU."""
-        pieces: dict[str, list[Tensor]] = {name: [] for name in scores}
-        with _naming(title):
-            for view in self.of(x, title):
-                for name, score in scores.items():
-                    pieces[name].append(score(view).cpu())
+    def scored(self, x: Tensor, names: Sequence[str], words: str) -> dict[str, Float[Tensor, " N"]]:
+        """The scores of these names of every input, on the CPU."""
+        pieces: dict[str, list[Tensor]] = {name: [] for name in names}
+        for view in self.of(x, words) if names else ():
+            for name in names:
+                pieces[name].append(self.known[name](view).cpu())
         return {name: torch.cat(values) for name, values in pieces.items()}
 
 
-@contextmanager
-def _naming(title: str) -> Iterator[None]:
-    """Put a title before what is wrong with a value."""
-    try:
-        yield
-    except ValueError as reason:
-        raise ValueError(f"{title}: {reason}") from reason
-
-
-def _of_input(score: Callable[[Tensor], Tensor], view: Any) -> Tensor:
-    return score(view.x)
-
-
-def mean_pixel(view: Any) -> Float[Tensor, " N"]:
-    """Mean of the input itself: the baseline of any score on images."""
-    return view.x.reshape(len(view.x), -1).double().mean(1)
-
-
-@dataclass(frozen=True, eq=False)
-class Seen:
-    """A batch of inputs alone.
-
-    Args:
-        x: Inputs (N, …).
-    """
-
-    x: Tensor
-
-
-class Inputs(Views):
-    """Inputs without any model.
-
-    Args:
-        train: Training inputs, for the scores that compare with them.
-        batch_size: Rows at a time.
-        progress: Show progress bars.
-    """
-
-    known: ClassVar[Mapping[str, Score]] = {"mean_pixel": mean_pixel}
-    asks: ClassVar[str] = "inputs"
-
-    def __init__(self, train: Tensor | None, batch_size: int, progress: bool) -> None:
-        self.inputs = None if train is None else TrainingInputs(train)
-        self.batch_size, self.progress = batch_size, progress
-
-    def of(self, x: Tensor, title: str) -> Iterator[Seen]:
-        for rows in track(x.split(self.batch_size), title, -(-len(x) // self.batch_size), self.progress):
-            yield Seen(rows)
-
-    def fitting(self, inside: Tensor) -> dict[str, bool]:
-        return {"mean_pixel": True}
+def need(score: str) -> str | None:
+    """Return what a score needs, and the way to give it; None for unknown scores and those that need nothing."""
+    if score in TrainingInputs.NAMES:
+        return TRAIN
+    if score in Representations.known:
+        return "codes and images: pass a posterior over an osc.autoencoders.Autoencoder as q"
+    if score in Predictives.known:
+        return "a predictive: pass a posterior as q, for a Representation its .posterior"
+    return None
 
 
 @dataclass(frozen=True, eq=False)
@@ -199,7 +138,6 @@ class Predictives(Views):
 
     Args:
         q: Anything that ``osculate.predict`` takes.
-        train: Training inputs, for the scores of the input alone.
         batch_size: Rows at a time.
         progress: Show progress bars.
         options: Options of ``osculate.predict``.
@@ -209,16 +147,14 @@ class Predictives(Views):
         "entropy": entropy,
         "max_probability": max_probability,
         "functional_variance": total_variance,
-        "mean_pixel": mean_pixel,
     }
-    asks: ClassVar[str] = "a predictive: pass a posterior as q, for a Representation its .posterior"
 
-    def __init__(self, q: Any, train: Tensor | None, batch_size: int, progress: bool, options: dict[str, Any]) -> None:
+    def __init__(self, q: Any, batch_size: int, progress: bool, options: dict[str, Any]) -> None:
         self.q, self.batch_size, self.progress, self.options = q, batch_size, progress, options
-        self.inputs = None if train is None else TrainingInputs(train)
 
-    def of(self, x: Tensor, title: str) -> Iterator[Predicted]:
+    def of(self, x: Tensor, words: str) -> Iterator[Predicted]:
         rows = (x, torch.zeros(len(x)))  # no target is needed
+        title = f"scoring {words}"
         for predictive, part, _ in predictions(self.q, rows, self.batch_size, self.progress, title, self.options):
             yield Predicted(self.q, part, predictive)
 
@@ -245,7 +181,8 @@ class Represented:
     """A batch, with its codes and reconstructions by the drawn networks.
 
     Args:
-        x: Inputs (N, …), on the device of the network.
+        words: Name of the set that they are of, for messages.
+        x: Inputs (N, …).
         codes: Their codes.
         images: Their reconstructions, by the same networks.
         linear: Reconstructions by linearised networks, drawn from the posterior and from isotropic noise, if they
@@ -253,6 +190,7 @@ class Represented:
         usual_nll: Mean of -log p over training data, if given.
     """
 
+    words: str
     x: Tensor
     codes: Encoding
     images: Reconstruction
@@ -261,8 +199,15 @@ class Represented:
 
     @cached_property
     def log_probs(self) -> Float[Tensor, "S N"]:
-        """log p(x|θ_s) of each draw, in nats."""
-        return self.images.log_probs(self.x).double()
+        """log p(x|θ_s) of each draw, in nats.
+
+        Raises:
+            ValueError: inputs that the likelihood does not have.
+        """
+        try:
+            return self.images.log_probs(self.x.to(self.images.mean)).double()
+        except ValueError as reason:
+            raise ValueError(f"the {self.words}: {reason}") from reason
 
 
 def nll(view: Represented) -> Float[Tensor, " N"]:
@@ -319,7 +264,7 @@ class Representations(Views):
 
     Args:
         q: The representation.
-        train: Training inputs, for the scores that compare with them.
+        train: Training inputs, for ``typicality``.
         samples: S, networks drawn.
         generator: Source of random numbers.
         batch_size: Rows at a time; fewer if the images of all draws do not fit into memory.
@@ -334,9 +279,7 @@ class Representations(Views):
         "latent_deviation": latent_deviation,
         "output_deviation": output_deviation,
         "relative_deviation": relative_deviation,
-        "mean_pixel": mean_pixel,
     }
-    asks: ClassVar[str] = "codes and images: pass a posterior over an osc.autoencoders.Autoencoder as q"
 
     def __init__(
         self,
@@ -349,21 +292,19 @@ class Representations(Views):
     ) -> None:
         self.q, self.train, self.samples, self.batch_size, self.progress = q, train, samples, batch_size, progress
         self._generator = generator or torch.Generator().manual_seed(fresh_seed())
-        self.inputs = None if train is None else TrainingInputs(train)
         self._state = self._generator.get_state()
         self._usual_nll: float | None = None
 
-    def of(self, x: Tensor, title: str) -> Iterator[Represented]:
+    def of(self, x: Tensor, words: str) -> Iterator[Represented]:
         size = min(self.batch_size, at_once(x, self.samples, self.q.posterior.network))
-        for rows in track(x.split(size), title, -(-len(x) // size), self.progress):
-            yield self._view(rows)
+        for rows in track(x.split(size), f"scoring {words}", -(-len(x) // size), self.progress):
+            yield self._view(rows, words)
 
-    def _view(self, x: Tensor) -> Represented:
+    def _view(self, x: Tensor, words: str) -> Represented:
         self._generator.set_state(self._state)  # the same networks for each batch
         codes, images = self.q.represent(x, self.samples, generator=self._generator)
-        network = self.q.posterior.network
         linear = partial(self._linear, x) if isinstance(self.q.posterior, Gaussian) else None
-        return Represented(x.to(network.device, network.dtype), codes, images, linear, self._usual_nll)
+        return Represented(words, x, codes, images, linear, self._usual_nll)
 
     def _linear(self, x: Tensor) -> tuple[Reconstruction, Reconstruction]:
         """Images by linearised networks under the posterior, and with the same noise of all its weights."""
@@ -376,10 +317,9 @@ class Representations(Views):
             found.append(r.reconstruct(x, self.samples, generator=self._generator, via="linearised"))
         return found[0], found[1]
 
-    def fitting(self, inside: Tensor, names: Iterable[str] | None = None) -> dict[str, bool]:
-        with _naming("scoring inside"):
-            view = self._view(inside[:2])
-            return {name: self._fits(name, view) for name in names or self.known}
+    def fitting(self, inside: Tensor) -> dict[str, bool]:
+        view = self._view(inside[:2], "inside")
+        return {name: self._fits(name, view) for name in self.known}
 
     def _fits(self, name: str, view: Represented) -> bool:
         """True if a score can be had, and varies."""
@@ -393,32 +333,43 @@ class Representations(Views):
             return _spread(view.images.mean_variance, view.images.mean)
         return name != "relative_deviation" or (view.linear is not None and self.samples > 1)
 
-    def scores(self, wanted: Sequence[str] | None, inside: Tensor) -> dict[str, Score]:
-        """The selected scores, or all that fit, with the training data where a score needs them.
+    def require(self, names: Sequence[str], inside: Tensor) -> None:
+        """Check that these scores can be had, and vary.
 
         Raises:
-            ValueError: an unknown score, one that needs training data without any, or one of a spread that is zero.
+            ValueError: ``typicality`` without training inputs, ``relative_deviation`` of a posterior that is not
+                Gaussian, or a score of a spread that is zero.
         """
-        found = super().scores(wanted, inside)
-        if "typicality" in found and self.train is None:
-            raise ValueError(f"the score 'typicality' needs {TRAIN}, or leave the score out.")
-        needing = [name for name in wanted or () if name in self.known.keys() - {"nll", "typicality", "mean_pixel"}]
         q = self.q.posterior
-        for name, fits in self.fitting(inside, needing).items() if needing else ():
-            if not fits and self.samples < 2 and (isinstance(q, Sampled) or isinstance(self.q.model, VAE)):
+        if "typicality" in names and self.train is None:
+            raise ValueError(f"the score 'typicality' needs {TRAIN}.")
+        if "relative_deviation" in names and not isinstance(q, Gaussian):
+            raise ValueError(
+                f"the score 'relative_deviation' needs a Gaussian posterior, such as osc.laplace's, got"
+                f" {type(q).__name__}: use 'output_deviation' of a posterior with a spread."
+            )
+        of_spread = [name for name in names if name not in ("nll", "typicality")]
+        if not of_spread:
+            return
+        view = self._view(inside[:2], "inside")
+        drawn = isinstance(q, Sampled) or isinstance(self.q.model, VAE)  # another draw differs
+        for name in of_spread:
+            if not self._fits(name, view) and self.samples < 2 and drawn:
                 raise ValueError(
                     f"the score {name!r} measures a spread, and one network has none: pass samples=2 or more."
                 )
-            if not fits:
+            if not self._fits(name, view):
                 raise ValueError(
                     f"the score {name!r} measures a spread, and this {type(q).__name__} has none: all inputs would have"
                     " equal scores. Use 'nll', or a posterior over the weights, such as"
                     " osc.autoencoders.LaplacianAutoencoder."
                 )
-        if "typicality" in found:
+
+    def scored(self, x: Tensor, names: Sequence[str], words: str) -> dict[str, Float[Tensor, " N"]]:
+        if "typicality" in names and self._usual_nll is None:
             assert self.train is not None
-            self._usual_nll = float(self.scored(self.train, {"nll": nll}, "scoring training data")["nll"].mean())
-        return found
+            self._usual_nll = float(super().scored(self.train, ["nll"], "train")["nll"].mean())
+        return super().scored(x, names, words)
 
 
 def _spread(variance: Tensor, mean: Tensor) -> bool:

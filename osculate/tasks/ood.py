@@ -10,8 +10,10 @@ from torch import Tensor
 from osculate import metrics
 from osculate.autoencoders import Autoencoder, Representation
 from osculate.posteriors import as_posterior
-from osculate.tasks._inputs import TrainingInputs
-from osculate.tasks._scores import Inputs, Predictives, Representations, Views
+from osculate.progress import track
+from osculate.registry import lookup
+from osculate.tasks._inputs import TrainingInputs, mean_pixel
+from osculate.tasks._scores import Predictives, Representations, Views, need
 
 #: Values by name of the set and of the score.
 Table = Mapping[str, Mapping[str, float]]
@@ -83,7 +85,8 @@ def ood(
     Args:
         q: Anything that ``osculate.predict`` takes, or an ``osculate.autoencoders.Representation``; None for the scores
             of the input alone. A posterior over an autoencoder is scored as its representation, or by its predictive if
-            this alone has the scores or takes the options, or if the posterior is refined.
+            this alone has the scores or takes the options, or if it has no representation (refined posteriors, and
+            samples that differ in parameters of q(z|x)).
         inside: Inputs in distribution (N, …), from the test part.
         outside: Other inputs (M, …) in the same units, or several such sets by name.
         scores: Name of a score, or several names; None takes all that this posterior and its likelihood have (a point
@@ -122,6 +125,7 @@ def ood(
     ['nll', 'typicality', 'mean_pixel', 'diagonal_leverage', 'leverage']
     """
     scores = [scores] if isinstance(scores, str) else scores
+    predict_options = {name: value for name, value in predict_options.items() if value is not None}
     q = _with_codes(q, scores or (), bool(predict_options))
     if not isinstance(outside, Tensor | Mapping):
         raise TypeError(f"outside is a {type(outside).__name__}: pass a tensor, or a dict of tensors by name.")
@@ -140,17 +144,17 @@ def ood(
         raise TypeError(
             f"{', '.join(map(repr, predict_options))}: options of osc.predict, which {kind} not take: leave them out."
         )
-    views: Views
+    views: Views | None
     if q is None:
-        views = Inputs(train, batch_size, progress)
+        views = None
     elif isinstance(q, Representation):
         views = Representations(q, train, samples, generator, batch_size, progress)
     else:
         options = {"samples": samples, "generator": generator, **predict_options}
-        views = Predictives(q, train, batch_size, progress, options)
-    chosen = views.scores(scores, inside)
-    within = views.scored(inside, chosen, "scoring inside")
-    found = {name: views.scored(x, chosen, f"scoring {name}") for name, x in others.items()}
+        views = Predictives(q, batch_size, progress, options)
+    scored = _scoring(views, train, scores, inside, batch_size, progress)
+    within = scored(inside, "inside")
+    found = {name: scored(x, f"outside set {name!r}") for name, x in others.items()}
 
     def table(measure: Callable[[Tensor, Tensor], float]) -> Table:
         return {name: {s: measure(within[s], values) for s, values in each.items()} for name, each in found.items()}
@@ -169,19 +173,30 @@ def _with_codes(q: Any, scores: Sequence[str], options: bool) -> Any:
     """Return the representation of a posterior over an autoencoder, and anything else as it is.
 
     A posterior also stays as it is where only its predictive can answer: with options of ``osc.predict``, for scores
-    that a representation does not have, or if it has no representation, such as a refined one.
+    that a representation does not have, or if it has no representation.
 
     Args:
         q: Posterior, representation, or None.
         scores: Names of scores, if the user gives some.
         options: True if there are options of ``osc.predict``.
+
+    Raises:
+        ValueError: scores of codes and scores of a predictive at once, or those of codes of a posterior that has no
+            representation.
     """
     if q is None or isinstance(q, Representation):
         return q
     posterior = as_posterior(q)
-    of_codes = set(scores) & (Representations.known.keys() - Predictives.known.keys())
-    of_outputs = set(scores) & (Predictives.known.keys() - Representations.known.keys())
-    if not isinstance(posterior.model, Autoencoder) or ((of_outputs or options) and not of_codes):
+    if not isinstance(posterior.model, Autoencoder):
+        return q
+    of_codes = [name for name in scores if name in Representations.known]
+    of_outputs = [name for name in scores if name in Predictives.known]
+    if of_codes and of_outputs:
+        raise ValueError(
+            f"the scores {', '.join(map(repr, of_codes))} are of codes and images,"
+            f" {', '.join(map(repr, of_outputs))} of a predictive: ask for them by two calls."
+        )
+    if not of_codes and (of_outputs or options):
         return q
     try:
         return Representation(posterior)
@@ -189,6 +204,51 @@ def _with_codes(q: Any, scores: Sequence[str], options: bool) -> Any:
         if of_codes:
             raise
         return q
+
+
+def _scoring(
+    views: Views | None,
+    train: Tensor | None,
+    wanted: Sequence[str] | None,
+    inside: Tensor,
+    batch_size: int,
+    progress: bool,
+) -> Callable[[Tensor, str], dict[str, Tensor]]:
+    """Return a function from inputs, and words for them, to the scores that are wanted, or all that fit.
+
+    Raises:
+        ValueError: an unknown score, one of another kind of model, or one that needs training inputs without any.
+    """
+    inputs = None if train is None else TrainingInputs(train)
+    alone = {"mean_pixel": mean_pixel} | dict({} if inputs is None else inputs.scores())
+    of_views = {} if views is None else views.known
+    known = {**of_views, **alone}
+    if wanted is None:
+        fits = {} if views is None else views.fitting(inside)
+        fits["mean_pixel"] = inputs is not None or not isinstance(views, Predictives)
+        fits.update({} if inputs is None else inputs.fitting())
+        wanted = [name for name, fit in fits.items() if fit]
+    else:
+        for name in wanted:
+            if name not in known and (needed := need(name)):
+                here = ", ".join(map(repr, known))
+                raise ValueError(f"the score {name!r} needs {needed}. The scores that can be had here are {here}.")
+            lookup("score", name, known)
+        if views is not None:
+            views.require([name for name in wanted if name in of_views], inside)
+
+    def scored(x: Tensor, words: str) -> dict[str, Tensor]:
+        found = {} if views is None else views.scored(x, [name for name in wanted if name in of_views], words)
+        names = [name for name in wanted if name in alone]
+        parts = x.split(batch_size) if names else ()
+        rows = [
+            {name: alone[name](part) for name in names}
+            for part in track(parts, f"scoring {words} alone", len(parts), progress and bool(names))
+        ]
+        found.update({name: torch.cat([row[name] for row in rows]) for name in names})
+        return {name: found[name] for name in wanted}
+
+    return scored
 
 
 def _require_inputs(inside: Tensor, outside: Mapping[str, Tensor], train: Tensor | None, one_shape: bool) -> None:

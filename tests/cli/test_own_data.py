@@ -231,6 +231,37 @@ def test_every_command_reads_npy_files(run: Any, tmp_path: Path, named: bool) ->
         assert len(written["prediction"]) == 60
 
 
+def test_detection_with_another_file_compares_with_the_training_inputs(
+    run: Any, bought: Path, tmp_path: Path, capsys: Any
+) -> None:
+    customers(30, seed=1).drop(columns="price").to_csv(tmp_path / "new.csv", index=False)
+    customers(30, seed=2).drop(columns=["price", "bought"]).assign(size=500.0).to_csv(tmp_path / "far.csv", index=False)
+    words = ("--posterior", bought / "run", "--data", tmp_path / "new.csv", "--ood", tmp_path / "far.csv")
+    assert run("evaluate", *words, "--output", tmp_path / "e.json") == 0
+    assert "new: AUROC of the inputs alone, without a network, beside 65 training inputs" in capsys.readouterr().out
+    assert json.loads((tmp_path / "e.json").read_text())["inputs_alone"]["far.csv"]["auroc_nearest_input"] > 0.9
+    table = bought / "customers.csv"
+    kept = table.rename(tmp_path / "moved.csv")
+    try:
+        assert run("evaluate", *words, "--output", tmp_path / "e.json") == 0
+    finally:
+        kept.rename(table)
+    assert "could not be read" in capsys.readouterr().out
+    assert "inputs_alone" not in json.loads((tmp_path / "e.json").read_text())
+
+
+def test_detection_with_real_valued_targets(run: Any, tmp_path: Path) -> None:
+    customers().drop(columns="bought").to_csv(tmp_path / "prices.csv", index=False)
+    words = ("--data", tmp_path / "prices.csv", "--target", "price", *SMALL, "--output", tmp_path / "run")
+    assert run("train", *words) == 0
+    assert run("fit", "--checkpoint", tmp_path / "run") == 0
+    customers(30, seed=2).assign(size=500.0).to_csv(tmp_path / "far.csv", index=False)
+    assert run("evaluate", "--posterior", tmp_path / "run", "--ood", tmp_path / "far.csv") == 0
+    found = json.loads((tmp_path / "run" / "evaluation.json").read_text())
+    assert found["inputs_alone"]["far.csv"]["auroc_nearest_input"] > 0.9
+    assert "auroc/far.csv/entropy" in str(found)
+
+
 def test_predictions_of_another_file_are_for_every_row(run: Any, bought: Path, tmp_path: Path) -> None:
     customers(30, seed=1).drop(columns=["price", "bought"]).to_csv(tmp_path / "new.csv", index=False)
     words = ("--data", tmp_path / "new.csv", "--output", tmp_path / "out.csv")

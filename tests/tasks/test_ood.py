@@ -286,6 +286,34 @@ def test_leverage_keeps_its_digits_for_large_inputs(shape: tuple[int, int], scal
     torch.testing.assert_close(TrainingInputs(train).leverage(x), torch.tensor(expected, dtype=torch.double))
 
 
+def test_distances_do_not_depend_on_the_origin() -> None:
+    train, x = images(60, 0).double(), images(40, 1).double()
+    expected = TrainingInputs(train).nearest_input(x)
+    torch.testing.assert_close(TrainingInputs(train + 2**27).nearest_input(x + 2**27), expected, rtol=1e-6, atol=0)
+
+
+def test_leverage_takes_training_inputs_a_part_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    train, x = images(30, 0), images(4, 1)
+    expected = TrainingInputs(train).leverage(x)
+    monkeypatch.setattr("osculate.tasks._inputs.ROWS", 7)
+    torch.testing.assert_close(TrainingInputs(train).leverage(x), expected)
+
+
+def test_entries_of_very_different_size_vary() -> None:
+    train = torch.cat([torch.full((30, 1), 1e12), torch.randn(30, 3)], 1)
+    assert "principal_components" in ood(None, train[:9], train[9:], train=train).inside
+
+
+def test_scores_of_inputs_alone_are_the_same_beside_any_model() -> None:
+    train, inside, outside = (images(n, seed).double() for n, seed in ((30, 0), (4, 1), (4, 2)))
+    linear = nn.Sequential(nn.Flatten(), nn.Linear(12, 2))
+    models = [None, autoencoder(1.0, 1.0), osc.posteriors.Point(linear, osc.likelihoods.Categorical())]
+    names = ["mean_pixel", *TrainingInputs.NAMES]
+    records = [ood(q, inside, outside, train=train, scores=names) for q in models]
+    for record in records:
+        assert all(record.inside[name].equal(records[0].inside[name]) for name in names)
+
+
 @pytest.mark.parametrize("train", [torch.full((9, 3), 0.1), torch.rand(1, 3), torch.zeros(5, 9)])
 def test_training_inputs_that_do_not_vary_have_no_principal_components(train: torch.Tensor) -> None:
     x = torch.rand(4, train.shape[1])
@@ -308,21 +336,44 @@ def test_a_posterior_over_an_autoencoder_also_has_its_predictive() -> None:
     found = ood(q, *data, scores="functional_variance").inside["functional_variance"]
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=0)
     assert set(ood(q, *data, via="linearised").inside) == {"entropy", "functional_variance"}
-    with pytest.raises(ValueError, match=says("'functional_variance'", ".posterior", "'nll'")):
+    with pytest.raises(ValueError, match=says("'nll'", "'functional_variance'", "two calls")):
         ood(q, *data, scores=["nll", "functional_variance"])
+    with pytest.raises(ValueError, match=says("'functional_variance'", ".posterior", "'nll'")):
+        ood(autoencoder(1.0, 1.0), *data, scores="functional_variance")
+    assert "nll" in ood(q, *data, link=None, samples=2).inside
     with pytest.raises(TypeError, match=says("'via'", "Representation")):
         ood(q, *data, scores="nll", via="linearised")
 
 
-def test_a_refined_posterior_over_an_autoencoder_is_scored_by_its_predictive() -> None:
-    x = images(30, 0)
-    q = osc.laplace(coder(), osc.likelihoods.Gaussian(0.5), (x, x), structure="diag", prior=1.0, refine=True)
-    assert "functional_variance" in ood(q, images(4, 1), images(4, 2)).inside
-    with pytest.raises(ValueError, match="refined"):
+@pytest.mark.parametrize("kind", ["refined", "Snapshots"])
+def test_a_posterior_without_a_representation_is_scored_by_its_predictive(kind: str) -> None:
+    x, likelihood, net = images(30, 0), osc.likelihoods.Bernoulli(grey=True), coder()
+    if kind == "refined":
+        q: Any = osc.laplace(net, likelihood, (x, x), structure="diag", prior=1.0, refine=True)
+    else:  # of a VAE whose codes have parameters
+        encoder = nn.Sequential(nn.Flatten(), nn.Linear(12, 6))
+        vae = osc.autoencoders.VAE(encoder, net.decoder, posterior=osc.autoencoders.FlowCodes(3, 6))
+        network = osc.parameters.Network(vae, [name for name, _ in vae.named_parameters()])
+        draws = [torch.rand(network.space.size), torch.randn(4, network.space.size)]
+        q = osc.posteriors.Snapshots(network, likelihood, *draws)
+    found = ood(q, images(4, 1), images(4, 2), samples=3).inside
+    assert "entropy" in found
+    assert "nll" not in found
+    with pytest.raises(ValueError, match=kind):
         ood(q, images(4, 1), images(4, 2), scores="nll")
 
 
-@pytest.mark.parametrize("score", ["waic", "output_deviation", "relative_deviation"])
+@pytest.mark.parametrize("samples", [1, 2])
+@pytest.mark.parametrize("kind", ["Point", "Ensemble"])
+def test_relative_deviation_is_of_a_gaussian_posterior(kind: str, samples: int) -> None:
+    data, likelihood = (images(4, 1), images(4, 2)), osc.likelihoods.Gaussian(0.5)
+    point = osc.posteriors.Point(coder(), likelihood)
+    q = point if kind == "Point" else osc.posteriors.Ensemble([coder(0), coder(1)], likelihood)
+    with pytest.raises(ValueError, match=says("'relative_deviation'", "Gaussian", kind)):
+        ood(q, *data, scores="relative_deviation", samples=samples)
+
+
+@pytest.mark.parametrize("score", ["waic", "output_deviation"])
 def test_a_spread_of_one_network_is_refused(score: str) -> None:
     data = images(4, 1), images(4, 2)
     with pytest.raises(ValueError, match=says(score, "samples=2")):
@@ -334,13 +385,11 @@ def test_a_spread_of_one_network_is_refused(score: str) -> None:
 
 def test_only_densities_need_images_that_the_likelihood_has() -> None:
     point = osc.posteriors.Point(coder(), osc.likelihoods.Bernoulli(grey=True))
-    with pytest.raises(ValueError, match=says("scoring outside", "Bernoulli")):
-        ood(point, images(4, 1), 3 * images(4, 2))
-    with pytest.raises(ValueError, match=says("scoring inside", "Bernoulli")):
+    with pytest.raises(ValueError, match=says("outside set 'ink'", "Bernoulli")):
+        ood(point, images(4, 1), {"ink": 3 * images(4, 2)})
+    with pytest.raises(ValueError, match=says("the inside:", "Bernoulli")):
         ood(point, 3 * images(4, 1), images(4, 2))
-    other = coder()
-    torch.nn.init.zeros_(other.decoder[0].weight)
-    ensemble = osc.posteriors.Ensemble([coder(), other], osc.likelihoods.Bernoulli(grey=True))
+    ensemble = osc.posteriors.Ensemble([coder(0), coder(1)], osc.likelihoods.Bernoulli(grey=True))
     found = ood(ensemble, images(4, 1), 3 * images(4, 2), scores="output_deviation")
     assert found.outside["outside"]["output_deviation"].isfinite().all()
 
@@ -361,8 +410,8 @@ def test_inputs_alone_stand_beside_every_score_if_there_are_training_inputs(q: A
         ood(q, INSIDE, OUTSIDE, train=INSIDE[:, :2])
 
 
-def coder() -> Autoencoder:
-    torch.manual_seed(0)
+def coder(seed: int = 0) -> Autoencoder:
+    torch.manual_seed(seed)
     decoder = nn.Sequential(nn.Linear(3, 12), nn.Unflatten(1, (3, 4)))
     return Autoencoder(nn.Sequential(nn.Flatten(), nn.Linear(12, 3)), decoder)
 
