@@ -1,7 +1,7 @@
 """Out-of-distribution detection by scores of a posterior."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -33,8 +33,8 @@ class OODRecord:
         auprc_error: Standard errors of ``auprc``.
     """
 
-    inside: Mapping[str, Tensor]
-    outside: Mapping[str, Mapping[str, Tensor]]
+    inside: Mapping[str, Tensor] = field(repr=False)
+    outside: Mapping[str, Mapping[str, Tensor]] = field(repr=False)
     auroc: Table
     auprc: Table
     auroc_error: Table
