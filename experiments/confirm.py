@@ -15,6 +15,7 @@ from experiments.experiment import REGISTRY, changed
 from experiments.record import Record
 from experiments.sources import commit
 from experiments.stale import CODE, Stale, asked
+from osculate.files import write_text
 
 #: The working tree of this code, and the program that runs an experiment with tiny settings in any tree.
 TREE, PROBE = Path(__file__).parent.parent, Path(__file__).with_name("probe.py")
@@ -33,6 +34,7 @@ def confirmed(stale: Stale) -> Record:
 
     Compared are the tiny runs of the tests, with one seed, in a working tree of the commit and in this one. Numbers
     that a repetition does not give, such as seconds, are not compared. The words of its claims stay those of then.
+    The numbers of the commit are kept beside the records (``small/``); if today's agree with these, one run will do.
 
     Args:
         stale: A record of which only the code is another.
@@ -50,14 +52,19 @@ def confirmed(stale: Stale) -> Record:
     before = origin.confirmed or origin.commit
     if not before or before.endswith("-dirty"):
         raise Differs(f"the code of its commit ({before or 'unknown'}) is not known")
-    today, again = _probe(TREE, record.id), _probe(TREE, record.id)
-    with TemporaryDirectory() as folder:
-        tree = Path(folder) / "tree"
-        _git("worktree", "add", "--detach", str(tree), before)
-        try:
-            _compare(_probe(tree, record.id), today, again)
-        finally:
-            _git("worktree", "remove", "--force", str(tree))
+    kept, today = stale.path.parent / "small" / stale.path.name, _probe(TREE, record.id)
+    if not _as_kept(kept, origin.commit, today):
+        again = _probe(TREE, record.id)
+        with TemporaryDirectory() as folder:
+            tree = Path(folder) / "tree"
+            _git("worktree", "add", "--detach", str(tree), before)
+            try:
+                lasting = _lasting(_probe(tree, record.id), today, again)
+            finally:
+                _git("worktree", "remove", "--force", str(tree))
+        write_text(
+            kept, json.dumps({"commit": origin.commit, "settings": today["settings"], "numbers": lasting}) + "\n"
+        )
     scale, changes = asked(record)
     chosen = REGISTRY[record.id]
     now = chosen.origin(changed(chosen.presets[scale], changes))
@@ -67,19 +74,45 @@ def confirmed(stale: Stale) -> Record:
     )
 
 
-def _compare(before: dict[str, Any], today: dict[str, Any], again: dict[str, Any]) -> None:
-    """Compare the numbers of two trees, in their order: rows may have been renamed."""
+def _lasting(before: dict[str, Any], today: dict[str, Any], again: dict[str, Any]) -> list[float | None]:
+    """Return the numbers of a tree that another gives too, None for those that a repetition does not give.
+
+    Numbers are compared in their order: rows may have been renamed.
+
+    Raises:
+        Differs: other settings, other numbers, or too few that are given again.
+    """
     if before["settings"] != today["settings"]:
         raise Differs("the tiny settings are others")
-    values = [[number for row in run["numbers"] for number in row] for run in (before, today, again)]
+    values = [_numbers(run) for run in (before, today, again)]
     if len({len(each) for each in values}) > 1:
         raise Differs(f"there are {len(values[1])} numbers, and {len(values[0])} before")
-    lasting = [(old, new) for old, new, repeated in zip(*values, strict=True) if new == repeated]
-    if len(lasting) < LEAST * len(values[1]):
-        raise Differs(f"a repetition gives {len(lasting)} of {len(values[1])} numbers again")
-    other = sum(not isclose(old, new, rel_tol=TOLERANCE, abs_tol=1e-9) for old, new in lasting)
-    if other:
-        raise Differs(f"{other} of {len(lasting)} numbers of a small run are others")
+    found = [old if new == repeated else None for old, new, repeated in zip(*values, strict=True)]
+    lasting = len(found) - found.count(None)
+    if lasting < LEAST * len(found):
+        raise Differs(f"a repetition gives {lasting} of {len(found)} numbers again")
+    if other := sum(not _same(old, new) for old, new in zip(found, values[1], strict=True)):
+        raise Differs(f"{other} of {lasting} numbers of a small run are others")
+    return found
+
+
+def _as_kept(path: Path, of: str, today: dict[str, Any]) -> bool:
+    """Return True if a run gives the numbers that are kept of a commit."""
+    kept = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    numbers = _numbers(today)
+    return (
+        (kept.get("commit"), kept.get("settings")) == (of, today["settings"])
+        and len(kept["numbers"]) == len(numbers)
+        and all(map(_same, kept["numbers"], numbers))
+    )
+
+
+def _numbers(run: dict[str, Any]) -> list[float]:
+    return [number for row in run["numbers"] for number in row]
+
+
+def _same(old: float | None, new: float) -> bool:
+    return old is None or isclose(old, new, rel_tol=TOLERANCE, abs_tol=1e-9)
 
 
 def _probe(tree: Path, name: str) -> dict[str, Any]:

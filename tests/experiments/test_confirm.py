@@ -54,6 +54,23 @@ def test_a_record_whose_numbers_are_the_same_is_not_stale_any_more(results: Path
     assert commands[0][-1] == "before"
 
 
+def test_numbers_that_are_kept_take_one_run(results: Path, runs: Any) -> None:
+    path = results / "linlap-logistic.json"
+    runs(NUMBERS, [[1.0, 2.0], [4.0], [0.0]], NUMBERS)  # the third is not repeated
+    confirmed(stale(results)[0])
+    commands = runs([[1.0, 2.0], [5.0], [1e-12]], NUMBERS, NUMBERS)
+    commands.clear()
+    assert confirmed(stale(results)[0]).setup.origin.confirmed == "today"
+    assert commands == []
+    runs([[1.1, 2.0], [3.0], [0.0]], [[1.1, 2.0], [3.0], [0.0]], NUMBERS)
+    with pytest.raises(Differs, match="1 of 4 numbers"):
+        confirmed(stale(results)[0])
+    changed(read_record(path), commit="measured again").write(path)  # what is kept is of another commit
+    commands = runs(NUMBERS, NUMBERS, NUMBERS)
+    confirmed(stale(results)[0])
+    assert commands
+
+
 @pytest.mark.parametrize(
     ("today", "again", "before", "settings", "words"),
     [
