@@ -313,7 +313,8 @@ def require_typed_factory(typed: Sequence[str], chosen: Namespace) -> None:
 
 
 def _one_line(error: object) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
+    notes = " ".join(getattr(error, "__notes__", ()))
+    return " ".join(f"{error} {notes}".split()) or type(error).__name__
 
 
 def _require_known(typed: Sequence[str], command: Command, program: str) -> None:

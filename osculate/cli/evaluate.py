@@ -8,7 +8,6 @@ section of metrics.json in that folder, or --output, and figures. A page (evalua
 """
 
 import warnings
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,7 @@ from osculate.cli.page import command
 from osculate.cli.predict import PosteriorOptions, drawn, predict_options
 from osculate.cli.report import Scores, report_evaluation, report_task
 from osculate.cli.side_by_side import SideBySide, detection_scores, way_out
-from osculate.cli.tables import parted, print_scores, without
+from osculate.cli.tables import parted, print_scores
 from osculate.data import Dataset, out_of_distribution
 from osculate.data.shifted import PARTNERS
 from osculate.posteriors import Point, Posterior
@@ -73,32 +72,69 @@ def run(
     """Evaluate, print and write; return what is written."""
     choose("task", evaluation.task, TASKS)
     q, card = options.open(run_options.device)
-    training = card.data_options()
-    other = data.data is not None and is_own(data.data) and not data.same(training)
-    dataset = _file(data, card) if other else card.loaded(data.over(training))
+    given = Given.of(card, data, detects=evaluation.task == "ood" or evaluation.ood is not None)
     if isinstance(q.model, Autoencoder) and evaluation.task != "calibration":
-        return _autoencoder(q, card, dataset, options, evaluation, run_options)
+        return _autoencoder(q, card, given, options, evaluation, run_options)
     if isinstance(q.model, Autoencoder) and evaluation.ood is not None:
         raise ValueError(f"--ood {evaluation.ood} with an autoencoder is for --task ood: give that too.")
     if evaluation.task in ("calibration", "ood"):
-        return _calibrated(q, card, dataset, options, evaluation, run_options)
+        return _calibrated(q, card, given, options, evaluation, run_options)
     raise ValueError(
         f"--task {evaluation.task} needs an autoencoder, but {card.model} is not one: train one with osculate train "
         "--method online_laplace on images, or leave --task out."
     )
 
 
+@dataclass(frozen=True)
+class Given:
+    """The data of an evaluation.
+
+    Args:
+        options: The options that name them, with those of the training.
+        dataset: The data set, whose test part is evaluated.
+        trained: Name of the data set of the training.
+        train: Training inputs that scores of out-of-distribution inputs compare with; None if they cannot be read, or
+            are not needed.
+    """
+
+    options: DataOptions
+    dataset: Dataset
+    trained: str
+    train: Tensor | None
+
+    @classmethod
+    def of(cls, card: Card, data: DataOptions, detects: bool) -> "Given":
+        """Read the data, and the training inputs for a task that detects out-of-distribution data."""
+        training = card.data_options()
+        options, trained = data.over(training), None
+        other = data.data is not None and is_own(data.data) and not data.same(training)
+        dataset = _file(data, card) if other else card.loaded(options)
+        if detects:
+            try:
+                trained = dataset if data.same(training) else card.loaded(training)
+            except (OSError, ValueError, ImportError) as reason:
+                print(f"The scores that need training inputs are left out: {reason}")
+        train = trained.train[0][:USUAL] if trained is not None and len(trained.train[0]) else None
+        return cls(options, dataset, "" if trained is None else trained.name, train)
+
+    @property
+    def caption_alone(self) -> str:
+        """The caption of scores of the inputs alone."""
+        beside = "" if self.train is None else f", beside {len(self.train):,} training inputs of {self.trained}"
+        return f"{self.dataset.name}: AUROC of the inputs alone, without a network{beside}"
+
+
 def _calibrated(
     q: Posterior,
     card: Card,
-    dataset: Dataset,
+    given: Given,
     options: PosteriorOptions,
     evaluation: EvaluateOptions,
     run_options: RunOptions,
 ) -> dict[str, Any]:
     """Compare the network and the posterior."""
     wanted = "all" if evaluation.task == "ood" and evaluation.ood is None else evaluation.ood
-    partners, dataset = _partners(dataset, wanted, card), card.of(dataset)
+    partners, dataset = _partners(given.dataset, wanted, card), card.of(given.dataset)
     network, posterior = rows(card.method)
     network = card.fitted_around or network
     label = posterior if options.via in (None, q.ways[0]) else f"{posterior}, {options.via}"
@@ -114,45 +150,31 @@ def _calibrated(
         found = replace(
             found, scores={name: {**row, **detection_scores(shifted[name])} for name, row in found.scores.items()}
         )
-    train = _training_inputs(dataset, card) if partners else None
-    alone = {} if train is None else _alone(train, dataset.test[0], partners, run_options.progress)
+    alone: Scores = {}
+    if partners and given.train is not None:
+        record = ood(None, dataset.test[0], partners, train=given.train, progress=run_options.progress)
+        alone = {name: autoencoder_tasks.ood_scores(record, name) for name in partners}
     output = run_options.output or options.folder / "evaluation.json"
     facts = {"data": dataset.name, "test_data": len(dataset.test[0]), "versions": versions()}
     content = {**found.content(), **({"inputs_alone": alone} if alone else {}), **facts}
     write_json(output, content)
     caption = f"{dataset.name}: {len(dataset.test[0]):,} test data{drawn(options, q)}"
     found.print(caption, way_out(q, card, options.folder))
-    tables = {without(dataset.name, train): alone} if alone else {}
-    for words, scores in tables.items():
-        print_scores(words, scores)
-    typed = command("evaluate", options, evaluation, card.data_options())
+    if alone:
+        print_scores(given.caption_alone, alone)
+    typed = command("evaluate", options, evaluation, given.options)
     page = output.with_suffix(".html")
-    report_evaluation(page, typed, caption, found, tables, shifted, len(dataset.classes or ()))
+    report_evaluation(
+        page, typed, caption, found, {given.caption_alone: alone} if alone else {}, shifted, len(dataset.classes or ())
+    )
     print(f"Saved {output} and {page}")
     return {"file": output, "page": page, **content}
-
-
-def _training_inputs(dataset: Dataset, card: Card) -> Tensor | None:
-    """Some training inputs; of a file that has none, those of the training data set. None if it cannot be read."""
-    train = dataset.train[0]
-    try:
-        train = train if len(train) else card.loaded(card.data_options()).train[0]
-    except (OSError, ValueError) as reason:
-        print(f"The scores that need training inputs are left out, as these could not be read: {reason}")
-        return None
-    return train[:USUAL]
-
-
-def _alone(train: Tensor, inside: Tensor, partners: Mapping[str, Tensor], progress: bool) -> Scores:
-    """Scores of the inputs alone by set, which a posterior has to exceed."""
-    record = ood(None, inside, partners, train=train, progress=progress)
-    return {name: autoencoder_tasks.ood_scores(record, name) for name in partners}
 
 
 def _autoencoder(
     q: Posterior,
     card: Card,
-    dataset: Dataset,
+    given: Given,
     options: PosteriorOptions,
     evaluation: EvaluateOptions,
     run_options: RunOptions,
@@ -166,17 +188,16 @@ def _autoencoder(
             raise ValueError(
                 f"{option} {value} is for predictions, but --task {evaluation.task} samples networks: leave it out."
             )
-    x, y = dataset.test
-    dataset = replace(dataset, test=(x[: evaluation.test_size], y[: evaluation.test_size]))
+    x, y = given.dataset.test
+    dataset = replace(given.dataset, test=(x[: evaluation.test_size], y[: evaluation.test_size]))
     partners = _partners(dataset, evaluation.ood or "all", card) if evaluation.task == "ood" else {}
-    train = _training_inputs(dataset, card) if partners else None
     setting = autoencoder_tasks.Setting(
         output.parent,
         options.samples,
         options.seed,
         run_options.progress,
         partners={name: x[: evaluation.test_size] for name, x in partners.items()},
-        train=train,
+        train=given.train,
         classifier=evaluation.classifier,
         labels=evaluation.labels,
     )
@@ -184,13 +205,13 @@ def _autoencoder(
     facts = {"data": dataset.name, "test_data": len(dataset.test[0]), "versions": versions()}
     content = {**rows, **facts}
     write_section(output, evaluation.task, content)
-    tables = parted(rows, caption, without(dataset.name, train))
+    tables = parted(rows, caption, given.caption_alone)
     for words, part in tables.items():
         print_scores(words, part)
     drawn_here = {name: output.parent / file for name, file in autoencoder_tasks.FIGURES[evaluation.task].items()}
     figures = {name: path for name, path in drawn_here.items() if path.is_file()}
     page = output.parent / f"{evaluation.task}.html"
-    report_task(page, command("evaluate", options, evaluation, card.data_options()), tables, figures)
+    report_task(page, command("evaluate", options, evaluation, given.options), tables, figures)
     print(f"Saved {output} and {page}, and figures in the same folder")
     return {"file": output, "page": page, **content}
 

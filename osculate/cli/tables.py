@@ -1,6 +1,6 @@
 """Scores in tables: their headings, order and formats."""
 
-from collections.abc import Mapping, Sized
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import sqrt
 from statistics import mean, stdev
@@ -130,16 +130,6 @@ def console() -> Console:
 def print_scores(caption: str, scores: Mapping[str, Mapping[str, float]]) -> None:
     """Print one table of scores, with their standard errors from the entries ``NAME_error``."""
     console().print(table(caption, {label: with_errors(row) for label, row in scores.items()}))
-
-
-def without(data: str, train: Sized | None) -> str:
-    """The caption of scores that need no network.
-
-    >>> without("mnist", range(2000))
-    'mnist: AUROC of the inputs alone, without a network, beside 2,000 training inputs'
-    """
-    beside = "" if train is None else f", beside {len(train):,} training inputs"
-    return f"{data}: AUROC of the inputs alone, without a network{beside}"
 
 
 def parted(rows: Mapping[str, Mapping[str, float]], caption: str, alone: str) -> dict[str, dict[str, dict[str, float]]]:

@@ -1,6 +1,6 @@
 """Scores of inputs alone, without a network: what any score of a model has to do better than."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from typing import ClassVar
 
@@ -17,6 +17,8 @@ EXPLAINED = 0.95
 WIDEST = 4096
 #: Training inputs that are compared at once.
 ROWS = 10_000
+#: Ratio of a squared distance by products of matrices to its rounding error below which differences are taken.
+EXACT = 1e6
 
 
 def mean_pixel(x: Tensor) -> Float[Tensor, " N"]:
@@ -71,7 +73,7 @@ class TrainingInputs:
 
     def diagonal_leverage(self, x: Tensor) -> Float[Tensor, " N"]:
         """Σ_d x_d² / (1 + Σ_n x_nd²), the leverage without correlations."""
-        return (_rows(x).square() / (1 + self._train.square().sum(0))).sum(1)
+        return (_rows(x).square() / (1 + self._squares)).sum(1)
 
     def leverage(self, x: Tensor) -> Float[Tensor, " N"]:
         """xᵀ(XᵀX + I)⁻¹x, the variance of a linear model of unit noise and prior; inputs are not centred."""
@@ -81,10 +83,14 @@ class TrainingInputs:
         return found if self._span is None else found + (rows - inner @ self._span.T).square().sum(1)
 
     def nearest_input(self, x: Tensor) -> Float[Tensor, " N"]:
-        """Distance to the nearest training input."""
-        rows, centre = _rows(x), self._train.mean(0)  # distances by matrix products cancel far from the origin
-        parts = [torch.cdist(rows - centre, part - centre).amin(1) for part in self._train.split(ROWS)]
-        return torch.stack(parts).amin(0)
+        """Distance to the nearest training input, by products of matrices, and by differences where these cancel."""
+        rows, parts = _rows(x), self._train.split(ROWS)
+        centred = rows - self._centre
+        near = _nearest(centred, (part - self._centre for part in parts), "use_mm_for_euclid_dist")
+        noise = torch.finfo(rows.dtype).eps * (centred.square().sum(1) + self._reach)
+        cancelled = near.square() < EXACT * noise
+        near[cancelled] = _nearest(rows[cancelled], parts, "donot_use_mm_for_euclid_dist")
+        return near
 
     def principal_components(self, x: Tensor) -> Float[Tensor, " N"]:
         r"""-log N(x; μ, W Wᵀ + σ²I) of probabilistic principal components, in nats. [tipping1999]
@@ -92,11 +98,27 @@ class TrainingInputs:
         W has the components that explain 95 % of the variance, and σ² is the mean variance of the others.
         """
         variances, axes, rest = self._components
-        centred = _rows(x) - self._train.mean(0)
+        centred = _rows(x) - self._centre
         inner = centred @ axes
         left = self._train.shape[1] - len(variances)
         outer = (centred - inner @ axes.T).square().sum(1) / rest + left * (2 * torch.pi * rest).log()
         return 0.5 * (outer + (inner.square() / variances + (2 * torch.pi * variances).log()).sum(1))
+
+    @cached_property
+    def _centre(self) -> Float[Tensor, " D"]:
+        """Mean of the training inputs."""
+        return self._train.mean(0)
+
+    @cached_property
+    def _reach(self) -> Float[Tensor, ""]:
+        """Largest squared distance of a training input from their mean."""
+        parts = [(part - self._centre).square().sum(1).amax() for part in self._train.split(ROWS)]
+        return torch.stack(parts).amax()
+
+    @cached_property
+    def _squares(self) -> Float[Tensor, " D"]:
+        """Σ_n x_nd² over the training inputs."""
+        return torch.stack([part.square().sum(0) for part in self._train.split(ROWS)]).sum(0)
 
     @cached_property
     def _span(self) -> Float[Tensor, "D M"] | None:
@@ -119,14 +141,14 @@ class TrainingInputs:
     @cached_property
     def _spectrum(self) -> tuple[Float[Tensor, " M"], Float[Tensor, "M M"]]:
         """Variances along the principal axes, largest first, and these axes in the span of the training inputs."""
-        inner = self._within(self._train - self._train.mean(0))
+        inner = self._within(self._train - self._centre)
         values, vectors = torch.linalg.eigh(inner.T @ inner / max(1, len(inner) - 1))
         return values.flip(0).clamp_min(0), vectors.flip(1)
 
     @cached_property
     def _vary(self) -> bool:
-        """True if training inputs differ."""
-        return bool((self._train != self._train[0]).any())
+        """True if training inputs differ, and by more than the square root of the smallest number."""
+        return bool((self._train != self._train[0]).any()) and bool(self._spectrum[0][0] > 0)
 
     @cached_property
     def _components(self) -> tuple[Float[Tensor, " K"], Float[Tensor, "D K"], Float[Tensor, ""]]:
@@ -147,6 +169,11 @@ class TrainingInputs:
         axes = vectors[:, :kept] if self._span is None else self._span @ vectors[:, :kept]
         rest = values[kept:].sum() / (entries - kept)
         return values[:kept], axes, rest.clamp_min(torch.finfo(values.dtype).eps * values[0])
+
+
+def _nearest(rows: Tensor, parts: Iterable[Tensor], mode: str) -> Float[Tensor, " N"]:
+    """Distances (N,) to the nearest row of all parts, by a mode of ``torch.cdist``."""
+    return torch.stack([torch.cdist(rows, part, compute_mode=mode).amin(1) for part in parts]).amin(0)
 
 
 def _rows(x: Tensor) -> Float[Tensor, "N D"]:

@@ -2,7 +2,8 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, ClassVar
@@ -35,9 +36,11 @@ class Views(ABC):
 
     Attributes:
         known: Scores by name.
+        beside: Scores of the inputs alone that stand beside these by default, also without training inputs.
     """
 
     known: ClassVar[Mapping[str, Score]]
+    beside: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod
     def of(self, x: Tensor, words: str) -> Iterator[Any]:
@@ -57,10 +60,21 @@ class Views(ABC):
     def scored(self, x: Tensor, names: Sequence[str], words: str) -> dict[str, Float[Tensor, " N"]]:
         """The scores of these names of every input, on the CPU."""
         pieces: dict[str, list[Tensor]] = {name: [] for name in names}
-        for view in self.of(x, words) if names else ():
-            for name in names:
-                pieces[name].append(self.known[name](view).cpu())
+        with _telling(words):
+            for view in self.of(x, words) if names else ():
+                for name in names:
+                    pieces[name].append(self.known[name](view).cpu())
         return {name: torch.cat(values) for name, values in pieces.items()}
+
+
+@contextmanager
+def _telling(words: str) -> Iterator[None]:
+    """Add to an error which inputs were scored: they may be the reason, and may not."""
+    try:
+        yield
+    except ValueError as error:
+        error.add_note(f"This happened while scoring the {words}.")
+        raise
 
 
 def need(score: str) -> str | None:
@@ -181,7 +195,6 @@ class Represented:
     """A batch, with its codes and reconstructions by the drawn networks.
 
     Args:
-        words: Name of the set that they are of, for messages.
         x: Inputs (N, …).
         codes: Their codes.
         images: Their reconstructions, by the same networks.
@@ -190,7 +203,6 @@ class Represented:
         usual_nll: Mean of -log p over training data, if given.
     """
 
-    words: str
     x: Tensor
     codes: Encoding
     images: Reconstruction
@@ -199,15 +211,8 @@ class Represented:
 
     @cached_property
     def log_probs(self) -> Float[Tensor, "S N"]:
-        """log p(x|θ_s) of each draw, in nats.
-
-        Raises:
-            ValueError: inputs that the likelihood does not have.
-        """
-        try:
-            return self.images.log_probs(self.x.to(self.images.mean)).double()
-        except ValueError as reason:
-            raise ValueError(f"the {self.words}: {reason}") from reason
+        """log p(x|θ_s) of each draw, in nats."""
+        return self.images.log_probs(self.x.to(self.images.mean)).double()
 
 
 def nll(view: Represented) -> Float[Tensor, " N"]:
@@ -280,6 +285,7 @@ class Representations(Views):
         "output_deviation": output_deviation,
         "relative_deviation": relative_deviation,
     }
+    beside: ClassVar[tuple[str, ...]] = ("mean_pixel",)
 
     def __init__(
         self,
@@ -298,13 +304,13 @@ class Representations(Views):
     def of(self, x: Tensor, words: str) -> Iterator[Represented]:
         size = min(self.batch_size, at_once(x, self.samples, self.q.posterior.network))
         for rows in track(x.split(size), f"scoring {words}", -(-len(x) // size), self.progress):
-            yield self._view(rows, words)
+            yield self._view(rows)
 
-    def _view(self, x: Tensor, words: str) -> Represented:
+    def _view(self, x: Tensor) -> Represented:
         self._generator.set_state(self._state)  # the same networks for each batch
         codes, images = self.q.represent(x, self.samples, generator=self._generator)
         linear = partial(self._linear, x) if isinstance(self.q.posterior, Gaussian) else None
-        return Represented(words, x, codes, images, linear, self._usual_nll)
+        return Represented(x, codes, images, linear, self._usual_nll)
 
     def _linear(self, x: Tensor) -> tuple[Reconstruction, Reconstruction]:
         """Images by linearised networks under the posterior, and with the same noise of all its weights."""
@@ -318,8 +324,13 @@ class Representations(Views):
         return found[0], found[1]
 
     def fitting(self, inside: Tensor) -> dict[str, bool]:
-        view = self._view(inside[:2], "inside")
-        return {name: self._fits(name, view) for name in self.known}
+        return dict(zip(self.known, self._fit(self.known, inside), strict=True))
+
+    def _fit(self, names: Iterable[str], inside: Tensor) -> list[bool]:
+        """True for each score that can be had, and varies."""
+        with _telling("inside"):
+            view = self._view(inside[:2])
+            return [self._fits(name, view) for name in names]
 
     def _fits(self, name: str, view: Represented) -> bool:
         """True if a score can be had, and varies."""
@@ -351,19 +362,17 @@ class Representations(Views):
         of_spread = [name for name in names if name not in ("nll", "typicality")]
         if not of_spread:
             return
-        view = self._view(inside[:2], "inside")
-        drawn = isinstance(q, Sampled) or isinstance(self.q.model, VAE)  # another draw differs
-        for name in of_spread:
-            if not self._fits(name, view) and self.samples < 2 and drawn:
-                raise ValueError(
-                    f"the score {name!r} measures a spread, and one network has none: pass samples=2 or more."
-                )
-            if not self._fits(name, view):
-                raise ValueError(
-                    f"the score {name!r} measures a spread, and this {type(q).__name__} has none: all inputs would have"
-                    " equal scores. Use 'nll', or a posterior over the weights, such as"
-                    " osc.autoencoders.LaplacianAutoencoder."
-                )
+        constant = [name for name, fits in zip(of_spread, self._fit(of_spread, inside), strict=True) if not fits]
+        if constant and self.samples < 2 and (isinstance(q, Sampled) or isinstance(self.q.model, VAE)):
+            raise ValueError(
+                f"the score {constant[0]!r} measures a spread, and one network has none: pass samples=2 or more."
+            )
+        if constant:
+            raise ValueError(
+                f"the score {constant[0]!r} measures a spread, and this {type(q).__name__} has none: all inputs would"
+                " have equal scores. Use 'nll', or a posterior over the weights, such as"
+                " osc.autoencoders.LaplacianAutoencoder."
+            )
 
     def scored(self, x: Tensor, names: Sequence[str], words: str) -> dict[str, Float[Tensor, " N"]]:
         if "typicality" in names and self._usual_nll is None:

@@ -1,5 +1,6 @@
 """Out-of-distribution detection by scores of a posterior."""
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,11 +11,14 @@ from torch import Tensor
 from osculate import metrics
 from osculate.autoencoders import Autoencoder, Representation
 from osculate.posteriors import as_posterior
+from osculate.predictive.predict import predict
 from osculate.progress import track
 from osculate.registry import lookup
 from osculate.tasks._inputs import TrainingInputs, mean_pixel
 from osculate.tasks._scores import Predictives, Representations, Views, need
 
+#: Options of ``osculate.predict``.
+OPTIONS = inspect.signature(predict).parameters
 #: Values by name of the set and of the score.
 Table = Mapping[str, Mapping[str, float]]
 
@@ -125,7 +129,9 @@ def ood(
     ['nll', 'typicality', 'mean_pixel', 'diagonal_leverage', 'leverage']
     """
     scores = [scores] if isinstance(scores, str) else scores
-    predict_options = {name: value for name, value in predict_options.items() if value is not None}
+    predict_options = {
+        name: value for name, value in predict_options.items() if value is not None or name not in OPTIONS
+    }
     q = _with_codes(q, scores or (), bool(predict_options))
     if not isinstance(outside, Tensor | Mapping):
         raise TypeError(f"outside is a {type(outside).__name__}: pass a tensor, or a dict of tensors by name.")
@@ -225,8 +231,8 @@ def _scoring(
     known = {**of_views, **alone}
     if wanted is None:
         fits = {} if views is None else views.fitting(inside)
-        fits["mean_pixel"] = inputs is not None or not isinstance(views, Predictives)
-        fits.update({} if inputs is None else inputs.fitting())
+        beside = ("mean_pixel",) if views is None or inputs is not None else views.beside
+        fits = {**fits, **dict.fromkeys(beside, True), **({} if inputs is None else inputs.fitting())}
         wanted = [name for name, fit in fits.items() if fit]
     else:
         for name in wanted:
@@ -236,16 +242,19 @@ def _scoring(
             lookup("score", name, known)
         if views is not None:
             views.require([name for name in wanted if name in of_views], inside)
+    by_model = [name for name in dict.fromkeys(wanted) if name in of_views]
+    by_input = [name for name in dict.fromkeys(wanted) if name in alone]
 
     def scored(x: Tensor, words: str) -> dict[str, Tensor]:
-        found = {} if views is None else views.scored(x, [name for name in wanted if name in of_views], words)
-        names = [name for name in wanted if name in alone]
-        parts = x.split(batch_size) if names else ()
+        found = {} if views is None else views.scored(x, by_model, words)
         rows = [
-            {name: alone[name](part) for name in names}
-            for part in track(parts, f"scoring {words} alone", len(parts), progress and bool(names))
+            torch.stack([alone[name](part) for name in by_input])
+            for part in track(
+                x.split(batch_size), f"scoring {words}", -(-len(x) // batch_size), progress and views is None
+            )
+            if by_input
         ]
-        found.update({name: torch.cat([row[name] for row in rows]) for name in names})
+        found.update(zip(by_input, torch.cat(rows, 1) if rows else (), strict=True))
         return {name: found[name] for name in wanted}
 
     return scored

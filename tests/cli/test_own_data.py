@@ -238,15 +238,21 @@ def test_detection_with_another_file_compares_with_the_training_inputs(
     customers(30, seed=2).drop(columns=["price", "bought"]).assign(size=500.0).to_csv(tmp_path / "far.csv", index=False)
     words = ("--posterior", bought / "run", "--data", tmp_path / "new.csv", "--ood", tmp_path / "far.csv")
     assert run("evaluate", *words, "--output", tmp_path / "e.json") == 0
-    assert "new: AUROC of the inputs alone, without a network, beside 65 training inputs" in capsys.readouterr().out
+    assert (
+        "new: AUROC of the inputs alone, without a network, beside 65 training inputs of customers"
+        in capsys.readouterr().out
+    )
     assert json.loads((tmp_path / "e.json").read_text())["inputs_alone"]["far.csv"]["auroc_nearest_input"] > 0.9
+    page = (tmp_path / "e.html").read_text()
+    assert "training inputs of customers" in page
+    assert f"--data {tmp_path / 'new.csv'}" in page, "the command that repeats it"
     table = bought / "customers.csv"
     kept = table.rename(tmp_path / "moved.csv")
     try:
         assert run("evaluate", *words, "--output", tmp_path / "e.json") == 0
     finally:
         kept.rename(table)
-    assert "could not be read" in capsys.readouterr().out
+    assert "need training inputs are left out" in capsys.readouterr().out
     assert "inputs_alone" not in json.loads((tmp_path / "e.json").read_text())
 
 

@@ -292,6 +292,21 @@ def test_distances_do_not_depend_on_the_origin() -> None:
     torch.testing.assert_close(TrainingInputs(train + 2**27).nearest_input(x + 2**27), expected, rtol=1e-6, atol=0)
 
 
+@pytest.mark.parametrize("kind", ["a wide column", "two clusters", "a stray row"])
+def test_distances_do_not_cancel(kind: str) -> None:
+    train, x = (torch.randn(n, 5, generator=torch.Generator().manual_seed(n)).double() for n in (60, 40))
+    if kind == "a wide column":
+        train[:, 0] *= 1e7
+        x[:, 0] *= 1e7
+    elif kind == "two clusters":
+        train[::2] += 1e8
+        x[::2] += 1e8
+    else:
+        train[0] = 1e12
+    expected = (x[:, None] - train).norm(dim=2).amin(1)
+    torch.testing.assert_close(TrainingInputs(train).nearest_input(x), expected, rtol=1e-6, atol=0)
+
+
 def test_leverage_takes_training_inputs_a_part_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     train, x = images(30, 0), images(4, 1)
     expected = TrainingInputs(train).leverage(x)
@@ -302,6 +317,32 @@ def test_leverage_takes_training_inputs_a_part_at_a_time(monkeypatch: pytest.Mon
 def test_entries_of_very_different_size_vary() -> None:
     train = torch.cat([torch.full((30, 1), 1e12), torch.randn(30, 3)], 1)
     assert "principal_components" in ood(None, train[:9], train[9:], train=train).inside
+
+
+def test_training_inputs_whose_variance_is_no_number_have_no_principal_components() -> None:
+    train = 1e-170 * torch.rand(9, 3).double()
+    assert "principal_components" not in ood(None, train[:4], train[4:], train=train).inside
+
+
+def test_a_score_that_is_named_twice_is_one_score(q: Any) -> None:
+    once, twice = (ood(q, INSIDE, OUTSIDE, scores=["entropy"] * n) for n in (1, 2))
+    assert twice.inside["entropy"].equal(once.inside["entropy"])
+    assert "tensor" not in repr(once)
+    with pytest.raises(TypeError, match="nonsense"):
+        ood(q, INSIDE, OUTSIDE, nonsense=None)
+
+
+def test_an_error_tells_which_inputs_were_scored() -> None:
+    """And does not blame them: the network may be the reason."""
+    linear = nn.Linear(3, 2)
+    with torch.no_grad():
+        linear.weight.fill_(1e30)
+    point = osc.posteriors.Point(linear, osc.likelihoods.Categorical())
+    with pytest.raises(ValueError, match=says("while scoring the outside set 'far'")):
+        ood(point, torch.zeros(4, 3), {"far": torch.full((4, 3), 3e30)})
+    small = Autoencoder(nn.Sequential(nn.Flatten(), nn.Linear(12, 3)), nn.Linear(3, 4))
+    with pytest.raises(ValueError, match=r"^the decoder returns"):
+        ood(osc.posteriors.Point(small, osc.likelihoods.Gaussian(0.5)), images(4, 1), images(4, 2))
 
 
 def test_scores_of_inputs_alone_are_the_same_beside_any_model() -> None:
@@ -385,9 +426,9 @@ def test_a_spread_of_one_network_is_refused(score: str) -> None:
 
 def test_only_densities_need_images_that_the_likelihood_has() -> None:
     point = osc.posteriors.Point(coder(), osc.likelihoods.Bernoulli(grey=True))
-    with pytest.raises(ValueError, match=says("outside set 'ink'", "Bernoulli")):
+    with pytest.raises(ValueError, match=says("while scoring the outside set 'ink'", "Bernoulli")):
         ood(point, images(4, 1), {"ink": 3 * images(4, 2)})
-    with pytest.raises(ValueError, match=says("the inside:", "Bernoulli")):
+    with pytest.raises(ValueError, match=says("while scoring the inside", "Bernoulli")):
         ood(point, 3 * images(4, 1), images(4, 2))
     ensemble = osc.posteriors.Ensemble([coder(0), coder(1)], osc.likelihoods.Bernoulli(grey=True))
     found = ood(ensemble, images(4, 1), 3 * images(4, 2), scores="output_deviation")
