@@ -28,8 +28,8 @@ class Training:
     """
 
     network: str = "3c3d"
-    images: int | None = 8_000
-    epochs: int = 8
+    images: int | None = 19_500
+    epochs: int = 20
     lr: float = 1e-3
     prior: float = 1.0
 
