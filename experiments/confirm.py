@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import isclose
 from pathlib import Path
@@ -52,8 +52,10 @@ def confirmed(stale: Stale) -> Record:
     before = origin.confirmed or origin.commit
     if not before or before.endswith("-dirty"):
         raise Differs(f"the code of its commit ({before or 'unknown'}) is not known")
-    kept, today = stale.path.parent / "small" / stale.path.name, _probe(TREE, record.id)
-    if not _as_kept(kept, origin.commit, today):
+    path, today = stale.path.parent / "small" / stale.path.name, _probe(TREE, record.id)
+    kept = _kept(path, origin.commit)
+    if not kept or not _as_kept(kept, today):
+        before = origin.commit if kept else before  # numbers that are compared with the last ones only may drift
         again = _probe(TREE, record.id)
         with TemporaryDirectory() as folder:
             tree = Path(folder) / "tree"
@@ -63,7 +65,7 @@ def confirmed(stale: Stale) -> Record:
             finally:
                 _git("worktree", "remove", "--force", str(tree))
         write_text(
-            kept, json.dumps({"commit": origin.commit, "settings": today["settings"], "numbers": lasting}) + "\n"
+            path, json.dumps({"commit": origin.commit, "settings": today["settings"], "numbers": lasting}) + "\n"
         )
     scale, changes = asked(record)
     chosen = REGISTRY[record.id]
@@ -96,18 +98,22 @@ def _lasting(before: dict[str, Any], today: dict[str, Any], again: dict[str, Any
     return found
 
 
-def _as_kept(path: Path, of: str, today: dict[str, Any]) -> bool:
-    """Return True if a run gives the numbers that are kept of a commit."""
-    kept = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    numbers = _numbers(today)
-    return (
-        (kept.get("commit"), kept.get("settings")) == (of, today["settings"])
-        and len(kept["numbers"]) == len(numbers)
-        and all(map(_same, kept["numbers"], numbers))
-    )
+def _kept(path: Path, of: str) -> dict[str, Any]:
+    """Return what is kept of a commit; nothing if it is of another one, or damaged."""
+    try:
+        kept: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return kept if kept.keys() >= {"commit", "settings", "numbers"} and kept["commit"] == of else {}
 
 
-def _numbers(run: dict[str, Any]) -> list[float]:
+def _as_kept(kept: Mapping[str, Any], today: Mapping[str, Any]) -> bool:
+    """Return True if a run gives the numbers that are kept."""
+    old, new = kept["numbers"], _numbers(today)
+    return kept["settings"] == today["settings"] and len(old) == len(new) and all(map(_same, old, new))
+
+
+def _numbers(run: Mapping[str, Any]) -> list[float]:
     return [number for row in run["numbers"] for number in row]
 
 

@@ -1,6 +1,7 @@
 """Stale records that are kept, since a small run of their commit and one of today give the same numbers."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,15 @@ def test_numbers_that_are_kept_take_one_run(results: Path, runs: Any) -> None:
     runs([[1.1, 2.0], [3.0], [0.0]], [[1.1, 2.0], [3.0], [0.0]], NUMBERS)
     with pytest.raises(Differs, match="1 of 4 numbers"):
         confirmed(stale(results)[0])
+    one = read_record(path)
+    replace(one, setup=replace(one.setup, origin=replace(one.setup.origin, confirmed="later"))).write(path)
+    commands = runs([[1.1, 2.0], [3.0], [0.0]], [[1.1, 2.0], [3.0], [0.0]], [[1.1, 2.0], [3.0], [0.0]])
+    commands.clear()
+    confirmed(stale(results)[0])
+    assert commands[0][-1] == "before", "numbers do not drift from one commit to the next"
+    (results / "small" / path.name).write_text("{", encoding="utf-8")
+    runs(NUMBERS, NUMBERS, NUMBERS)
+    confirmed(stale(results)[0])
     changed(read_record(path), commit="measured again").write(path)  # what is kept is of another commit
     commands = runs(NUMBERS, NUMBERS, NUMBERS)
     confirmed(stale(results)[0])
