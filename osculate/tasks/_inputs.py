@@ -88,7 +88,7 @@ class TrainingInputs:
         centred = rows - self._centre
         near = _nearest(centred, (part - self._centre for part in parts), "use_mm_for_euclid_dist")
         noise = torch.finfo(rows.dtype).eps * (centred.square().sum(1) + self._reach)
-        cancelled = near.square() < EXACT * noise
+        cancelled = ~(near.square() >= EXACT * noise)  # also where it is no number
         near[cancelled] = _nearest(rows[cancelled], parts, "donot_use_mm_for_euclid_dist")
         return near
 
@@ -160,7 +160,8 @@ class TrainingInputs:
         if not self._vary:
             raise ValueError(
                 f"the score 'principal_components' needs training inputs that vary, and the {len(self._train)} of"
-                " train are all equal: pass some thousand, or leave the score out."
+                " train are all equal, or have a variance too small for a number: pass some thousand, or leave the score"
+                " out."
             )
         values, vectors = self._spectrum
         entries = self._train.shape[1]

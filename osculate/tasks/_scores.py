@@ -72,8 +72,9 @@ def _telling(words: str) -> Iterator[None]:
     """Add to an error which inputs were scored: they may be the reason, and may not."""
     try:
         yield
-    except ValueError as error:
-        error.add_note(f"This happened while scoring the {words}.")
+    except (ValueError, RuntimeError) as error:
+        said = getattr(error, "__notes__", [])  # Python 3.10 has no add_note
+        error.__notes__ = [*said, f"This happened while scoring the {words}."]
         raise
 
 

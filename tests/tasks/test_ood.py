@@ -340,6 +340,8 @@ def test_an_error_tells_which_inputs_were_scored() -> None:
     point = osc.posteriors.Point(linear, osc.likelihoods.Categorical())
     with pytest.raises(ValueError, match=says("while scoring the outside set 'far'")):
         ood(point, torch.zeros(4, 3), {"far": torch.full((4, 3), 3e30)})
+    with pytest.raises(RuntimeError, match="while scoring the outside set 'wide'"):
+        ood(point, torch.zeros(4, 3), {"wide": torch.zeros(4, 5)})
     small = Autoencoder(nn.Sequential(nn.Flatten(), nn.Linear(12, 3)), nn.Linear(3, 4))
     with pytest.raises(ValueError, match=r"^the decoder returns"):
         ood(osc.posteriors.Point(small, osc.likelihoods.Gaussian(0.5)), images(4, 1), images(4, 2))
