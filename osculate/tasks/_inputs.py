@@ -160,8 +160,8 @@ class TrainingInputs:
         if not self._vary:
             raise ValueError(
                 f"the score 'principal_components' needs training inputs that vary, and the {len(self._train)} of"
-                " train are all equal, or have a variance too small for a number: pass some thousand, or leave the score"
-                " out."
+                " train are all equal, or have a variance too small for a number: pass some thousand, or leave the"
+                " score out."
             )
         values, vectors = self._spectrum
         entries = self._train.shape[1]
