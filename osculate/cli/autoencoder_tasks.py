@@ -34,6 +34,19 @@ COUNTS = (1, 10, 100, 1000)
 
 
 @dataclass(frozen=True)
+class Others:
+    """The data that ood compares test images with.
+
+    Args:
+        sets: Out-of-distribution data by name.
+        train: Training inputs, if there are any.
+    """
+
+    sets: Mapping[str, Tensor] = field(default_factory=dict)
+    train: Tensor | None = None
+
+
+@dataclass(frozen=True)
 class Setting:
     """The settings of a task.
 
@@ -42,8 +55,7 @@ class Setting:
         samples: Number of networks drawn; None for the default of the task.
         seed: Seed of the draws.
         progress: Show progress bars.
-        partners: Out-of-distribution data by name, for ood.
-        train: Training inputs that ood compares with, if there are any.
+        others: Other data, for ood.
         classifier: Folder of a classifier, for imputation.
         labels: Numbers of labelled images, separated by commas, for semi_supervised.
     """
@@ -52,8 +64,7 @@ class Setting:
     samples: int | None = None
     seed: int = 0
     progress: bool = False
-    partners: Mapping[str, Tensor] = field(default_factory=dict)
-    train: Tensor | None = None
+    others: Others = Others()
     classifier: Path | None = None
     labels: str = ""
 
@@ -65,21 +76,21 @@ class Setting:
 
 def detected(q: Posterior, dataset: Dataset, setting: Setting) -> Rows:
     """Detect out-of-distribution data: a row for each set."""
-    inside = dataset.test[0]
+    inside, others = dataset.test[0], setting.others
     record = tasks.ood(
         represented(q),
         inside,
-        setting.partners,
-        train=setting.train,
+        others.sets,
+        train=others.train,
         samples=setting.samples or 100,
         generator=setting.generator,
         progress=setting.progress,
     )
     shown = {score: words for score, words in (figures.SCORES | figures.BASELINE).items() if score in record.inside}
-    panels = {name: {words: (record, name, score) for score, words in shown.items()} for name in setting.partners}
+    panels = {name: {words: (record, name, score) for score, words in shown.items()} for name in others.sets}
     figures.draw_roc(panels, setting.folder / "ood_roc.png")
     figures.draw_histograms(record, setting.folder / "ood_histograms.png")
-    rows = {name: ood_scores(record, name) for name in setting.partners}
+    rows = {name: ood_scores(record, name) for name in others.sets}
     return f"{dataset.name}: AUROC, {len(inside):,} test images against out-of-distribution images", rows
 
 

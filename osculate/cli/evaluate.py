@@ -72,17 +72,17 @@ def run(
     """Evaluate, print and write; return what is written."""
     choose("task", evaluation.task, TASKS)
     q, card = options.open(run_options.device)
-    given = Given.of(card, data, detects=evaluation.task == "ood" or evaluation.ood is not None)
-    if isinstance(q.model, Autoencoder) and evaluation.task != "calibration":
-        return _autoencoder(q, card, given, options, evaluation, run_options)
-    if isinstance(q.model, Autoencoder) and evaluation.ood is not None:
+    reconstructs, detects = isinstance(q.model, Autoencoder), evaluation.task == "ood"
+    if reconstructs and evaluation.ood is not None and not detects:
         raise ValueError(f"--ood {evaluation.ood} with an autoencoder is for --task ood: give that too.")
-    if evaluation.task in ("calibration", "ood"):
-        return _calibrated(q, card, given, options, evaluation, run_options)
-    raise ValueError(
-        f"--task {evaluation.task} needs an autoencoder, but {card.model} is not one: train one with osculate train "
-        "--method online_laplace on images, or leave --task out."
-    )
+    if not reconstructs and evaluation.task not in ("calibration", "ood"):
+        raise ValueError(
+            f"--task {evaluation.task} needs an autoencoder, but {card.model} is not one: train one with osculate "
+            "train --method online_laplace on images, or leave --task out."
+        )
+    given = Given.of(card, data, detects or evaluation.ood is not None)
+    task = _autoencoder if reconstructs and evaluation.task != "calibration" else _calibrated
+    return task(q, card, given, options, evaluation, run_options)
 
 
 @dataclass(frozen=True)
@@ -92,9 +92,8 @@ class Given:
     Args:
         options: The options that name them, with those of the training.
         dataset: The data set, whose test part is evaluated.
-        trained: Name of the data set of the training.
-        train: Training inputs that scores of out-of-distribution inputs compare with; None if they cannot be read, or
-            are not needed.
+        trained: Name of the data set of the training; empty if it cannot be read, or is not needed.
+        train: Training inputs that scores of out-of-distribution inputs compare with; None without that data set.
     """
 
     options: DataOptions
@@ -112,8 +111,11 @@ class Given:
         if detects:
             try:
                 trained = dataset if data.same(training) else card.loaded(training)
-            except (OSError, ValueError, ImportError) as reason:
-                print(f"The scores that need training inputs are left out: {reason}")
+            except (OSError, ValueError, ImportError):
+                print(
+                    f"The training data {training.data} cannot be read as they were. Scores that compare with training "
+                    "inputs are left out; osculate evaluate without --data says what is wrong."
+                )
         train = trained.train[0][:USUAL] if trained is not None and len(trained.train[0]) else None
         return cls(options, dataset, "" if trained is None else trained.name, train)
 
@@ -151,7 +153,7 @@ def _calibrated(
             found, scores={name: {**row, **detection_scores(shifted[name])} for name, row in found.scores.items()}
         )
     alone: Scores = {}
-    if partners and given.train is not None:
+    if partners:
         record = ood(None, dataset.test[0], partners, train=given.train, progress=run_options.progress)
         alone = {name: autoencoder_tasks.ood_scores(record, name) for name in partners}
     output = run_options.output or options.folder / "evaluation.json"
@@ -196,8 +198,7 @@ def _autoencoder(
         options.samples,
         options.seed,
         run_options.progress,
-        partners={name: x[: evaluation.test_size] for name, x in partners.items()},
-        train=given.train,
+        others=autoencoder_tasks.Others({name: x[: evaluation.test_size] for name, x in partners.items()}, given.train),
         classifier=evaluation.classifier,
         labels=evaluation.labels,
     )

@@ -19,6 +19,8 @@ WIDEST = 4096
 ROWS = 10_000
 #: Ratio of a squared distance by products of matrices to its rounding error below which differences are taken.
 EXACT = 1e6
+#: Largest magnitude of an entry; sums of squares of larger ones overflow.
+LARGEST = 1e140
 
 
 def mean_pixel(x: Tensor) -> Float[Tensor, " N"]:
@@ -85,10 +87,12 @@ class TrainingInputs:
     def nearest_input(self, x: Tensor) -> Float[Tensor, " N"]:
         """Distance to the nearest training input, by products of matrices, and by differences where these cancel."""
         rows, parts = _rows(x), self._train.split(ROWS)
-        centred = rows - self._centre
-        near = _nearest(centred, (part - self._centre for part in parts), "use_mm_for_euclid_dist")
-        noise = torch.finfo(rows.dtype).eps * (centred.square().sum(1) + self._reach)
-        cancelled = ~(near.square() >= EXACT * noise)  # also where it is no number
+        middle = self._train.median(0).values  # stray inputs do not move it
+        centred = rows - middle
+        near = _nearest(centred, (part - middle for part in parts), "use_mm_for_euclid_dist")
+        # products cancel only between vectors of similar lengths, so that the length of one bounds the error
+        noise = 17 * torch.finfo(rows.dtype).eps * centred.square().sum(1)
+        cancelled = near.square() < EXACT * noise
         near[cancelled] = _nearest(rows[cancelled], parts, "donot_use_mm_for_euclid_dist")
         return near
 
@@ -108,12 +112,6 @@ class TrainingInputs:
     def _centre(self) -> Float[Tensor, " D"]:
         """Mean of the training inputs."""
         return self._train.mean(0)
-
-    @cached_property
-    def _reach(self) -> Float[Tensor, ""]:
-        """Largest squared distance of a training input from their mean."""
-        parts = [(part - self._centre).square().sum(1).amax() for part in self._train.split(ROWS)]
-        return torch.stack(parts).amax()
 
     @cached_property
     def _squares(self) -> Float[Tensor, " D"]:
@@ -155,7 +153,7 @@ class TrainingInputs:
         """Variances and axes of the components that are kept, and the mean variance along all other axes.
 
         Raises:
-            ValueError: training inputs that are all equal.
+            ValueError: training inputs that are all equal, or vary too little for a number.
         """
         if not self._vary:
             raise ValueError(
@@ -178,4 +176,15 @@ def _nearest(rows: Tensor, parts: Iterable[Tensor], mode: str) -> Float[Tensor, 
 
 
 def _rows(x: Tensor) -> Float[Tensor, "N D"]:
-    return x.detach().reshape(len(x), -1).double().cpu()
+    """Return inputs as rows of double precision.
+
+    Raises:
+        ValueError: entries whose squares are too large for a number.
+    """
+    rows = x.detach().reshape(len(x), -1).double().cpu()
+    largest = float(rows.abs().amax()) if rows.numel() else 0.0
+    if largest > LARGEST:
+        raise ValueError(
+            f"the inputs reach {largest:.3g}, and sums of their squares are too large for a number: rescale them."
+        )
+    return rows

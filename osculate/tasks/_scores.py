@@ -44,7 +44,7 @@ class Views(ABC):
 
     @abstractmethod
     def of(self, x: Tensor, words: str) -> Iterator[Any]:
-        """One view a batch of the inputs that the words name."""
+        """One view a batch of the inputs that the words name, such as "inside inputs"."""
 
     @abstractmethod
     def fitting(self, inside: Tensor) -> dict[str, bool]:
@@ -60,7 +60,7 @@ class Views(ABC):
     def scored(self, x: Tensor, names: Sequence[str], words: str) -> dict[str, Float[Tensor, " N"]]:
         """The scores of these names of every input, on the CPU."""
         pieces: dict[str, list[Tensor]] = {name: [] for name in names}
-        with _telling(words):
+        with telling(words):
             for view in self.of(x, words) if names else ():
                 for name in names:
                     pieces[name].append(self.known[name](view).cpu())
@@ -68,7 +68,7 @@ class Views(ABC):
 
 
 @contextmanager
-def _telling(words: str) -> Iterator[None]:
+def telling(words: str) -> Iterator[None]:
     """Add to an error which inputs were scored: they may be the reason, and may not."""
     try:
         yield
@@ -175,7 +175,8 @@ class Predictives(Views):
 
     def fitting(self, inside: Tensor) -> dict[str, bool]:
         rows = (inside[:2], torch.zeros(len(inside[:2])))
-        (predictive, _, _), *_ = predictions(self.q, rows, 2, False, "", self.options)
+        with telling("inside inputs"):
+            (predictive, _, _), *_ = predictions(self.q, rows, 2, False, "", self.options)
         found = {
             "entropy": in_closed_form(predictive.entropy) is not None,
             "max_probability": isinstance(predictive, Categorical | Bernoulli),
@@ -329,7 +330,7 @@ class Representations(Views):
 
     def _fit(self, names: Iterable[str], inside: Tensor) -> list[bool]:
         """True for each score that can be had, and varies."""
-        with _telling("inside"):
+        with telling("inside inputs"):
             view = self._view(inside[:2])
             return [self._fits(name, view) for name in names]
 
@@ -378,7 +379,7 @@ class Representations(Views):
     def scored(self, x: Tensor, names: Sequence[str], words: str) -> dict[str, Float[Tensor, " N"]]:
         if "typicality" in names and self._usual_nll is None:
             assert self.train is not None
-            self._usual_nll = float(super().scored(self.train, ["nll"], "train")["nll"].mean())
+            self._usual_nll = float(super().scored(self.train, ["nll"], "training inputs")["nll"].mean())
         return super().scored(x, names, words)
 
 

@@ -15,7 +15,7 @@ from osculate.predictive.predict import predict
 from osculate.progress import track
 from osculate.registry import lookup
 from osculate.tasks._inputs import TrainingInputs, mean_pixel
-from osculate.tasks._scores import Predictives, Representations, Views, need
+from osculate.tasks._scores import Predictives, Representations, Views, need, telling
 
 #: Options of ``osculate.predict``.
 OPTIONS = inspect.signature(predict).parameters
@@ -136,7 +136,13 @@ def ood(
     if not isinstance(outside, Tensor | Mapping):
         raise TypeError(f"outside is a {type(outside).__name__}: pass a tensor, or a dict of tensors by name.")
     others = dict(outside) if isinstance(outside, Mapping) else {"outside": outside}
-    _require_inputs(inside, others, train, one_shape=train is not None or isinstance(q, Representation))
+    words = {name: f"outside inputs {name!r}" if isinstance(outside, Mapping) else "outside inputs" for name in others}
+    _require_inputs(
+        inside,
+        {words[name]: x for name, x in others.items()},
+        train,
+        one_shape=train is not None or isinstance(q, Representation),
+    )
     if batch_size < 1:
         raise ValueError(f"batch_size must be at least 1, got {batch_size}.")
     if blank:
@@ -159,8 +165,8 @@ def ood(
         options = {"samples": samples, "generator": generator, **predict_options}
         views = Predictives(q, batch_size, progress, options)
     scored = _scoring(views, train, scores, inside, batch_size, progress)
-    within = scored(inside, "inside")
-    found = {name: scored(x, f"outside set {name!r}") for name, x in others.items()}
+    within = scored(inside, "inside inputs")
+    found = {name: scored(x, words[name]) for name, x in others.items()}
 
     def table(measure: Callable[[Tensor, Tensor], float]) -> Table:
         return {name: {s: measure(within[s], values) for s, values in each.items()} for name, each in found.items()}
@@ -247,14 +253,11 @@ def _scoring(
 
     def scored(x: Tensor, words: str) -> dict[str, Tensor]:
         found = {} if views is None else views.scored(x, by_model, words)
-        rows = [
-            torch.stack([alone[name](part) for name in by_input])
-            for part in track(
-                x.split(batch_size), f"scoring {words}", -(-len(x) // batch_size), progress and views is None
-            )
-            if by_input
-        ]
-        found.update(zip(by_input, torch.cat(rows, 1) if rows else (), strict=True))
+        if by_input:
+            batches = track(x.split(batch_size), f"comparing {words}", -(-len(x) // batch_size), progress)
+            with telling(words):
+                rows = [torch.stack([alone[name](part) for name in by_input]) for part in batches]
+            found.update(zip(by_input, torch.cat(rows, 1), strict=True))
         return {name: found[name] for name in wanted}
 
     return scored
@@ -263,31 +266,31 @@ def _scoring(
 def _require_inputs(inside: Tensor, outside: Mapping[str, Tensor], train: Tensor | None, one_shape: bool) -> None:
     if not outside:
         raise ValueError("there are no outside inputs: pass a tensor, or tensors by name.")
-    named = {"inside": inside} | {f"outside set {name!r}": x for name, x in outside.items()}
-    for words, x in (named if train is None else {**named, "train": train}).items():
+    beside = {} if train is None else {"training inputs": train}
+    for words, x in {"inside inputs": inside, **outside, **beside}.items():
         if not isinstance(x, Tensor):
             raise TypeError(
-                f"the {words} is a {type(x).__name__}: pass a tensor of inputs (N, …), without targets, such as"
+                f"the {words} are a {type(x).__name__}: pass a tensor of inputs (N, …), without targets, such as"
                 " data.test[0], or torch.as_tensor(array)."
             )
         if x.is_floating_point() != inside.is_floating_point():
             raise TypeError(
-                f"the {words} holds {x.dtype} and inside {inside.dtype}, as if one were counted and the other measured:"
-                " give all inputs in the same units."
+                f"the {words} are {x.dtype} and the inside inputs {inside.dtype}, as if some were counted and others"
+                " measured: give all inputs in the same units."
             )
         if not x.ndim:
-            raise ValueError(f"the {words} is one number: pass inputs (N, …).")
+            raise ValueError(f"the {words} are one number: pass inputs (N, …).")
         if not len(x):
-            raise ValueError(f"the {words} is empty: pass at least one input, or leave the set out.")
+            raise ValueError(f"the {words} are empty: pass at least one input, or leave the set out.")
         wrong = ~x.isfinite()
         if bool(wrong.any()):
             row = int(wrong.flatten(1).any(1).nonzero()[0]) if x.ndim > 1 else int(wrong.nonzero()[0])
             raise ValueError(
-                f"row {row} of the {words} holds {x[wrong][0].item()}: scores need finite inputs. Drop such rows, or"
+                f"row {row} of the {words} has {x[wrong][0].item()}: scores need finite inputs. Drop such rows, or"
                 " impute missing values."
             )
         if one_shape and x.shape[1:] != inside.shape[1:]:
             raise ValueError(
-                f"the inputs of the {words} have shape {tuple(x.shape[1:])}, those of inside"
-                f" {tuple(inside.shape[1:])}: resize them to one shape."
+                f"the {words} have shape {tuple(x.shape[1:])}, the inside inputs {tuple(inside.shape[1:])}: resize them"
+                " to one shape."
             )

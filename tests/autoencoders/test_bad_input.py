@@ -266,7 +266,7 @@ def refusals() -> dict[str, tuple[Callable[[], object], type[Exception], str]]:
         "nan, post_hoc": (lambda: post_hoc(network(), LIKELIHOOD, bad, validation=None), ValueError, cleaned),
         "nan, validation": (lambda: tuned(r.posterior, bad, samples=2), ValueError, finite),
         "nan, training": (lambda: trained(bad), ValueError, cleaned),
-        "nan, ood": (lambda: ood(r, x, bad), ValueError, "row 3 of the outside set.*Drop such rows"),
+        "nan, ood": (lambda: ood(r, x, bad), ValueError, "row 3 of the outside inputs.*Drop such rows"),
         "nan, observed": (lambda: impute(r, bad, ALL ^ (HALF.cumsum(2) == 1)), ValueError, "holds nan at.*Hide"),
         "nan, neighbours": (lambda: nearest(x, bad), ValueError, finite),
         # masks
@@ -289,7 +289,7 @@ def refusals() -> dict[str, tuple[Callable[[], object], type[Exception], str]]:
         "empty, training": (lambda: trained(none), ValueError, batches),
         "empty, batch": (lambda: online().loss(none, none, 12), ValueError, "batch of 0 of 12 data has no loss.*pass"),
         "empty, data": (lambda: online().loss(x, x, 0), ValueError, "batch of 12 of 0 data has no loss.*pass"),
-        "empty, ood": (lambda: ood(r, none, x), ValueError, "inside is empty: pass at least one"),
+        "empty, ood": (lambda: ood(r, none, x), ValueError, "inside inputs are empty: pass at least one"),
         "empty, imputation": (lambda: impute(r, none, HALF), ValueError, "with at least one image"),
         "empty, neighbours": (lambda: nearest(none, x), ValueError, "pool has 0 images.*give each"),
         # shapes
@@ -315,7 +315,7 @@ def refusals() -> dict[str, tuple[Callable[[], object], type[Exception], str]]:
         "shape, post_hoc": (lambda: post_hoc(network(), LIKELIHOOD, wrong, validation=None), RuntimeError, encoder),
         "shape, targets": (lambda: online().loss(x, x.flatten(1), 12), ValueError, r"targets \(2, 16\).*Reshape"),
         "shape, fewer targets": (lambda: trained(x, x[:5]), ValueError, "12 rows and Y has 5: give"),
-        "shape, ood": (lambda: ood(r, x, wrong), ValueError, r"\(1, 5, 5\), those of inside \(1, 4, 4\): resize"),
+        "shape, ood": (lambda: ood(r, x, wrong), ValueError, r"\(1, 5, 5\), the inside inputs \(1, 4, 4\): resize"),
         "shape, imputation": (lambda: impute(r, wrong, wrong[0] > 2), RuntimeError, encoder),
         "shape, neighbours": (lambda: nearest(x, wrong), ValueError, r"\(1, 4, 4\), the test set of \(1, 5.*resize"),
         # types

@@ -252,8 +252,13 @@ def test_detection_with_another_file_compares_with_the_training_inputs(
         assert run("evaluate", *words, "--output", tmp_path / "e.json") == 0
     finally:
         kept.rename(table)
-    assert "need training inputs are left out" in capsys.readouterr().out
-    assert "inputs_alone" not in json.loads((tmp_path / "e.json").read_text())
+    out = capsys.readouterr().out
+    assert f"The training data {table} cannot be read as they were" in out.replace("\n", " ")
+    assert "name one" not in out, "the advice of the error"
+    assert json.loads((tmp_path / "e.json").read_text())["inputs_alone"]["far.csv"].keys() == {
+        "auroc_mean_pixel",
+        "auroc_mean_pixel_error",
+    }
 
 
 def test_detection_with_real_valued_targets(run: Any, tmp_path: Path) -> None:

@@ -32,8 +32,10 @@ def _runs(monkeypatch: pytest.MonkeyPatch) -> Any:
     commands: list[tuple[str, ...]] = []
     monkeypatch.setattr(confirm, "_git", lambda *words: commands.append(words))
 
-    def runs(today: Sequence[Any], again: Sequence[Any], before: Sequence[Any], settings: str = "tiny") -> Any:
-        given = iter([(today, "tiny"), (again, "tiny"), (before, settings)])
+    def runs(
+        today: Sequence[Any], again: Sequence[Any], before: Sequence[Any], settings: str = "tiny", now: str = "tiny"
+    ) -> Any:
+        given = iter([(today, now), (again, now), (before, settings)])
 
         def probe(*_: Any) -> dict[str, Any]:
             numbers, of = next(given)
@@ -79,6 +81,15 @@ def test_numbers_that_are_kept_take_one_run(results: Path, runs: Any) -> None:
     commands = runs(NUMBERS, NUMBERS, NUMBERS)
     confirmed(stale(results)[0])
     assert commands
+
+
+def test_numbers_of_other_tiny_settings_are_not_compared(results: Path, runs: Any) -> None:
+    runs(NUMBERS, NUMBERS, NUMBERS)
+    confirmed(stale(results)[0])
+    commands = runs(NUMBERS, NUMBERS, NUMBERS, "shorter", now="shorter")
+    commands.clear()
+    confirmed(stale(results)[0])
+    assert commands, "as many numbers, and the same, may be of other runs"
 
 
 @pytest.mark.parametrize(

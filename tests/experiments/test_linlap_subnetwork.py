@@ -15,7 +15,7 @@ def test_ratios_of_rows_that_were_measured_and_warnings_are_in_the_evidence() ->
     evidence = [claim.evidence for claim in claims(table, [True, False], Settings())]
     assert "full 6; diagonal 1.2." in evidence[0]
     assert "in 1 of 2 runs" in evidence[1]
-    assert evidence[2].startswith("3,000 images, lenet;")
+    assert evidence[2].startswith("8,000 images, lenet;")
 
 
 def test_between_is_within_the_two_largest_gaps() -> None:
