@@ -98,7 +98,7 @@ def test_a_loss_that_is_still_falling_at_the_end_warns_with_the_way_out() -> Non
         train(method, DATA, validation=HELD_OUT, epochs=4, lr=1e-2, batch_size=16, rounds=2, progress=False)
 
 
-@pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.parametrize("at", [40, 300])
 def test_an_interrupted_run_goes_on_with_its_rate_and_rounds(at: int, tmp_path: Path) -> None:
     how: dict[str, Any] = {"epochs": 7, "rounds": 2}  # 224 steps a round, three trials of 14

@@ -336,7 +336,7 @@ def test_a_fit_goes_on_with_the_same_or_another_number_of_processes(structure: s
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_torchrun_shares_the_digits(tmp_path: Path) -> None:
     """The commands of README, with one epoch."""
     folders = [tmp_path / "one", tmp_path / "two"]

@@ -7,7 +7,9 @@ import pytest
 from tests.following import COMPLETE, ROOT, blocks, follow
 
 #: Pages that train for longer.
-SLOW = ("adapters", "deployment", "functions", "guide", "quick_images", "reconstruction")
+SLOW = ("adapters", "functions", "guide")
+#: Those that wait for a release: other tests run the same code.
+LONG = ("deployment", "reconstruction")
 PAGES = sorted(page for page in (ROOT / "docs").glob("*.md") if blocks(page.read_text(encoding="utf-8"), "python"))
 
 
@@ -17,7 +19,11 @@ def test_the_guide_to_extensions_is_among_the_pages() -> None:
 
 @pytest.mark.parametrize(
     "page",
-    [pytest.param(page, marks=[pytest.mark.slow] * (page.stem in SLOW)) for page in PAGES if page not in COMPLETE],
+    [
+        pytest.param(page, marks=[pytest.mark.slow] * (page.stem in SLOW) + [pytest.mark.release] * (page.stem in LONG))
+        for page in PAGES
+        if page not in COMPLETE
+    ],
     ids=lambda page: page.name,
 )
 def test_the_code_of_the_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -95,7 +95,7 @@ def live(shape: torch.Size) -> int:
     return len({tensor.untyped_storage().data_ptr() for tensor in found})
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_the_base_is_neither_copied_nor_saved(tmp_path: Path) -> None:
     model, (x, _) = causal_model(vocabulary=VOCABULARY), sequences()
     table, path = model.embed.weight, tmp_path / "q.safetensors"

@@ -123,7 +123,10 @@ def state_of(rank: int, size: int, method: str) -> dict[str, Tensor]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", list(RANDOM))
+@pytest.mark.parametrize(
+    "method",
+    [pytest.param(name, marks=[pytest.mark.release] * (name == "online with samples")) for name in RANDOM],
+)
 def test_processes_with_random_numbers_of_their_own_agree(two: Processes, method: str) -> None:
     alone, (mine, theirs) = state_of(0, 1, method), two.run(state_of, method).values()
     assert isinstance(mine, dict), mine
@@ -160,7 +163,7 @@ def chains(rank: int, size: int, folder: str) -> Any:
     return q.thetas
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_chains_are_shared_out(two: Processes, tmp_path: Path) -> None:
     mine, theirs = two.run(chains, str(tmp_path)).values()
     assert mine.shape == (3, 400, 5)

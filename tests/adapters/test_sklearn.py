@@ -191,7 +191,7 @@ def test_a_pipeline() -> None:
     assert pipeline.score(X, LABELS) > 0.8
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_a_search_over_priors_by_two_jobs() -> None:
     grid = {"prior": ["evidence", 0.1, 100.0]}
     search = GridSearchCV(classifier(epochs=5), grid, scoring="neg_log_loss", cv=2, n_jobs=2, error_score="raise")

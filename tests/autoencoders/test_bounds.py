@@ -260,7 +260,7 @@ def test_codes_of_networks_have_bounds(codes: type[CodePosterior]) -> None:
         assert abs(found.mean - float(exact[:8].mean())) < 0.5
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_errors_of_codes_that_share_components_are_those_between_calls() -> None:
     x = LINEAR.data(5)
     torch.manual_seed(0)
@@ -272,7 +272,7 @@ def test_errors_of_codes_that_share_components_are_those_between_calls() -> None
         assert 0.6 < told / actual < 1.7
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_a_chain_that_diverges_is_refused_also_under_two_normals() -> None:
     torch.manual_seed(0)
     stiff = VAE(nn.Linear(3, 4), nn.Linear(2, 3), prior="two_normals").double()

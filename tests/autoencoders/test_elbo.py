@@ -285,7 +285,7 @@ def numbers(r: Representation) -> Iterator[Tensor]:
     yield r.generate(2, generator)
 
 
-@pytest.mark.parametrize("name", ["elbo", pytest.param("mean field", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["elbo", pytest.param("mean field", marks=pytest.mark.release)])
 @pytest.mark.parametrize(("family", "prior"), PAIRS)
 @pytest.mark.filterwarnings("ignore:.* steps are few", "ignore:the posterior is hardly")
 def test_a_trained_vae_comes_back_from_its_file(family: str, prior: str, name: str, tmp_path: Path) -> None:

@@ -39,7 +39,9 @@ def encoding(family: str) -> Encoding:
     return Representation(osc.posteriors.Ensemble(members(family), LIKELIHOOD)).encode(images())
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.release] * (name == "flow")) for name in FAMILIES]
+)
 @pytest.mark.slow
 def test_codes_are_drawn_from_the_mixture_of_what_each_network_says(name: str) -> None:
     code, x, state = encoding(name), images(), torch.get_rng_state()

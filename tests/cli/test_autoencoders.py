@@ -86,7 +86,12 @@ def test_the_default_autoencoder_is_the_published_one() -> None:
             ("--method", "mc_dropout", "--model", "mlp_autoencoder"), Dropout, Autoencoder, marks=pytest.mark.release
         ),
         (("--model", "mlp_autoencoder", "--latent", 3), Point, Autoencoder),
-        (("--method", "online_laplace", "--temperature", 0.01, "--structure", "diag"), Gaussian, Autoencoder),
+        pytest.param(
+            ("--method", "online_laplace", "--temperature", 0.01, "--structure", "diag"),
+            Gaussian,
+            Autoencoder,
+            marks=pytest.mark.release,
+        ),
     ],
 )
 @pytest.mark.slow
@@ -125,7 +130,7 @@ def test_autoencoder_is_short_for_the_convolutional_one(run: Any, tmp_path: Path
         assert found["mean"].shape == (600, 1, 8, 8)
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_online_laplace_of_a_classifier_and_of_a_regression(run: Any, arrays: Path, tmp_path: Path) -> None:
     words = ("--method", "online_laplace", "--epochs", 3)
     assert run("train", *words, *SMALL, "--model", "cnn", "--epochs", 2, "--output", tmp_path / "c") == 0
@@ -158,7 +163,7 @@ def test_an_interrupted_online_training_resumes(run: Any, tmp_path: Path, monkey
     assert all(torch.equal(whole[name], resumed[name]) for name in whole)
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_an_autoencoder_of_ones_own(run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "my_coders.py").write_text(OWN)
     monkeypatch.chdir(tmp_path)
@@ -192,7 +197,7 @@ def test_train_refuses_what_does_not_fit(
     assert all(part in err for part in parts), err
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_a_fit_keeps_the_prior_of_an_autoencoder_and_takes_the_decoder_of_a_vae(
     run: Any, tmp_path: Path, capsys: Any
 ) -> None:

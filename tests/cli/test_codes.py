@@ -46,7 +46,7 @@ def test_bounds_are_told_with_their_draws_and_errors(
     assert (folder / "bounds.png").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_codes_and_pixels_of_other_kinds_are_trained_and_opened(run: Any, tmp_path: Path) -> None:
     words = ("--codes.likelihood", "gaussian_per_pixel", "--codes.prior", "beta", "--codes.masked", 0.2)
     assert run("train", "--method", "vae", *SMALL, *words, "--codes.fading", "linear", "--output", tmp_path) == 0

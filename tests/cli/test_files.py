@@ -430,7 +430,7 @@ def test_inputs_of_another_shape_are_refused(run: Any, classifier: Path, tmp_pat
     assert "(1, 9, 9) each, but the network takes (1, 8, 8)" in capsys.readouterr().err
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_a_posterior_of_an_earlier_training_is_refused(run: Any, classifier: Path, tmp_path: Path, capsys: Any) -> None:
     shutil.copytree(classifier, tmp_path / "run")
     again = ("--config", classifier / "config.yaml", "--seed", 1, "--epochs", 1, "--output", tmp_path / "run")

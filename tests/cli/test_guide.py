@@ -17,7 +17,11 @@ def test_a_page_has_blocks_of_both_kinds(page: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", COMPLETE, ids=lambda page: page.stem)
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, marks=[pytest.mark.release] * (page.stem == "quick_images")) for page in COMPLETE],
+    ids=lambda page: page.stem,
+)
 def test_a_page_is_followed(page: Path, run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     monkeypatch.chdir(tmp_path)
     text = page.read_text(encoding="utf-8")

@@ -100,7 +100,7 @@ def test_a_classifier_of_ones_own(run: Any, own: str, tmp_path: Path, method: st
     assert f"--method {method}" in capsys.readouterr().err
 
 
-@pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("method", marked())
 def test_a_regression_with_a_built_in_network(run: Any, arrays: Path, tmp_path: Path, method: str, capsys: Any) -> None:
@@ -403,7 +403,7 @@ def test_members_are_the_networks_of_their_seeds(run: Any, arrays: Path, tmp_pat
     assert len(q.members) == 3
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_fit_takes_the_first_member_and_no_draw_and_writes_over_no_training(
     run: Any, arrays: Path, tmp_path: Path, capsys: Any
 ) -> None:
@@ -490,7 +490,7 @@ def test_a_held_out_error_above_the_noise_of_the_training_warns(run: Any, tmp_pa
     assert "held-out" not in capsys.readouterr().err
 
 
-@pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.parametrize("method", ["mean_field_vi", "deep_ensemble"])
 def test_autoencoders_with_methods_that_are_not_made_for_them(run: Any, tmp_path: Path, method: str) -> None:
     small = ("--model", "mlp_autoencoder", "--model-options.hidden", "[8]")

@@ -151,7 +151,7 @@ def test_mistakes_end_before_any_training(
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_parquet_to_real_numbers_in_their_own_units(run: Any, tmp_path: Path) -> None:
     frame = customers(80).drop(columns=["bought", "joined"])
     frame.to_parquet(tmp_path / "prices.parquet")
@@ -214,7 +214,7 @@ def test_cells_that_a_spreadsheet_would_execute_are_quoted(tmp_path: Path) -> No
     assert [row[0] for row in rows] == ["'=1+1", "'+cmd|' /C calc'!A0", "'@SUM(A1)", "'-x", "-1.5", "plain", "'\tx"]
 
 
-@pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.parametrize("named", [True, False])
 def test_every_command_reads_npy_files(run: Any, tmp_path: Path, named: bool) -> None:
     x, y = np.random.default_rng(0).normal(size=(60, 3)), np.arange(60) % 2

@@ -86,7 +86,7 @@ def test_a_picture_is_measured_and_reconstructed(
     assert "--resume to go on with it, --overwrite to replace it" in capsys.readouterr().err
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_measured_data_need_nothing_but_the_file(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     truth = 30 * shepp_logan(16)
     operator = RayTransform((16, 16), [0.1, 0.7, 1.3, 1.9, 2.5])
@@ -165,7 +165,7 @@ def test_a_guess_that_is_reached_is_told_and_white_is_the_largest_that_there_is(
     assert white(replace(far, guessed=False), found) == far.scale
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_a_run_warns_of_a_guess_that_is_reached(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

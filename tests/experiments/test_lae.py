@@ -91,7 +91,7 @@ def test_maps(cells: str) -> None:
         assert all(value > 0 for value in column(record, "σ of the output away from codes over that at codes").values())
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_other_images(cells: str) -> None:
     pairs = {"pairs": (("digits", "rotated digits", 200),), "samples": 4}
     record = run("lae-figure9", cells, **pairs, usual=50)
@@ -104,7 +104,7 @@ def test_other_images(cells: str) -> None:
     drawn(run("lae-figure10", cells, **pairs, scored=20))
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_half_digits_and_few_labels(cells: str) -> None:
     record = run("lae-table3", cells, classifier_epochs=1, images=3)
     drawn(record)

@@ -74,7 +74,7 @@ CHEAP = (
     "aevb-figure8",
     "functions-sensitivity",
 )
-#: Experiments that run before a release alone: they take half a minute and more, or other tests run the same code.
+#: Experiments that run before a release alone: they take long, or other tests run the same code.
 LONG = (
     "lae-figure1",
     "lae-figure1a",
@@ -97,6 +97,17 @@ LONG = (
     "functions-optimisation",
     "lae-figure13",
     "lae-table4",
+    "lae-detection",
+    "aevb-full-vb",
+    "l2m-classification",
+    "linlap-adapted",
+    "linlap-marglik",
+    "linlap-stopping",
+    "linlap-subnetwork",
+    "functions-continual",
+    "vl-table1",
+    "dip-priors",
+    "fit-defaults",
 )
 #: Experiments that run with one seed, as they take several seconds with it.
 ONE_SEED = frozenset(
@@ -530,7 +541,7 @@ def test_verdicts_of_the_memory_of_online_training(
     assert bool(findings.data["absent"]) == (not any(losses.values()))
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_steps_train_and_what_lives_between_them_is_counted() -> None:
     settings = lae_memory.Settings(latent=2, width=2, depth=2)
     x = torch.rand(4, 3, 8, 8)

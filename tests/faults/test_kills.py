@@ -13,9 +13,6 @@ import pytest
 from osculate.files import _machine, write_text
 from tests.faults.kills import ELSEWHERE, JOBS, Kills
 
-#: The command that is killed in `make check`; the others are killed before a release, since each takes half a minute.
-QUICK = ("fit",)
-
 
 @pytest.fixture(scope="module", name="kills")
 def _kills(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kills]:
@@ -23,11 +20,8 @@ def _kills(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kills]:
         yield Kills(tmp_path_factory.mktemp("kills"), Path(elsewhere))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=pytest.mark.release) if name not in QUICK else name for name in JOBS],
-)
+@pytest.mark.release
+@pytest.mark.parametrize("name", list(JOBS))
 def test_a_killed_command_goes_on(name: str, kills: Kills) -> None:
     assert not kills.outcome(name, list(JOBS).index(name))
 

@@ -146,7 +146,7 @@ def test_predcp_lets_images_vary_less(model: LinearisedImage) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rank", [800, pytest.param(30, marks=pytest.mark.slow)], ids=["whole basis", "part"])
+@pytest.mark.parametrize("rank", [pytest.param(800, marks=pytest.mark.release), 30], ids=["whole basis", "part"])
 def test_draws_have_the_exact_covariance(rank: int) -> None:
     """On 16 × 16 pixels, in single precision."""
     image = small(RayTransform((16, 16), 4), width=3, dtype=torch.float32, rank=rank)

@@ -234,7 +234,7 @@ def test_a_rule_compares_in_the_units_of_the_training(scan: tuple[RayTransform, 
         assert found.misfits[-1] <= 5 * SIGMA**2 < found.misfits[-2]
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_the_variance_rule_ends_a_training_that_fits_noise(scan: tuple[RayTransform, Tensor, Tensor]) -> None:
     operator, _, truth = scan
     data = measured(operator, truth, 1.5)
@@ -447,7 +447,7 @@ def test_a_network_may_find_its_own_sizes() -> None:
     assert float(found.stddev.min()) > 0
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_error_bars_that_are_mostly_noise_carried_back_are_told() -> None:
     operator = Blur((16, 16), 3.0)
     data = operator(shepp_logan(16))

@@ -78,7 +78,7 @@ def adapted_draws(covariance: Tensor, chains: int, warmup: int, draws: int) -> t
     return torch.stack(kept, 1), metric.inverse_mass
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_draws_of_a_correlated_normal_have_its_moments() -> None:
     root = torch.randn(4, 4, generator=torch.Generator().manual_seed(2), dtype=torch.double)
     covariance = root @ root.T + torch.diag(torch.tensor([0.1, 0.1, 1.0, 30.0], dtype=torch.double))
@@ -313,7 +313,7 @@ class Breaks(HMC):
         return super().step()
 
 
-@pytest.mark.parametrize("after", [9, *(pytest.param(n, marks=pytest.mark.slow) for n in (33, 47))])
+@pytest.mark.parametrize("after", [9, *(pytest.param(n, marks=pytest.mark.release) for n in (33, 47))])
 @pytest.mark.slow
 def test_a_resumed_run_ends_where_the_whole_one_does(
     after: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -155,7 +155,7 @@ def test_centred_moments_have_their_mean_taken_off() -> None:
     assert_close(1 / made.posterior.variance(), 1 + 48 * 16 * 47 / 32 * spread + 48 * mean.square())
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_the_mean_gradient_of_adamw_is_what_its_decay_holds_against() -> None:
     """At the fixed point of AdamW the gradient is not zero: without it, strongly decayed weights would seem sharp."""
     model, x, y = logistic()
@@ -289,7 +289,7 @@ def test_weights_that_early_stopping_puts_back_have_the_gradients_of_single_data
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [1000, 130, 515])
+@pytest.mark.parametrize("number", [130, *(pytest.param(n, marks=pytest.mark.release) for n in (515, 1000))])
 def test_the_few_data_of_a_last_batch_are_counted(number: int) -> None:
     """A batch of 2 has 64 times the noise of one of 128, and as much weight in the second moment."""
     model, x, y = logistic()
@@ -306,7 +306,7 @@ def test_the_few_data_of_a_last_batch_are_counted(number: int) -> None:
     assert_close(read.variance(), found.variance(), 0.05)
 
 
-@pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.parametrize("steps", [3, 8, 12])
 def test_a_refresh_is_without_bias_whatever_its_length(steps: int) -> None:
     model, x, y = logistic()
@@ -351,7 +351,7 @@ def test_a_second_moment_from_elsewhere_warns() -> None:
         L2M.from_optimizer(model, optimizer, N, 128, YES_OR_NO, (x, y), prior_precision=1.0)
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_a_prior_in_the_loss_is_taken_off_whatever_the_optimiser() -> None:
     """In osc.train the prior acts through the gradient with AdamW too."""
     model, x, y = logistic()

@@ -106,7 +106,7 @@ def test_the_divergence_from_a_mixture_is_that_of_a_normal_where_both_parts_are_
     assert abs(float(draws.mean() - expected)) < 4 * float(draws.std()) / len(draws) ** 0.5
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_a_mixture_gives_sparser_weights() -> None:
     x, y = data(200)
     sizes = {}
@@ -116,7 +116,7 @@ def test_a_mixture_gives_sparser_weights() -> None:
     assert sizes["two"] > sizes["one"]
 
 
-@pytest.mark.parametrize("local", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("local", [True, pytest.param(False, marks=pytest.mark.release)])
 @pytest.mark.slow
 def test_it_ends_at_the_optimum_of_linear_regression(local: bool) -> None:
     (x, y), scale, delta = linear_regression(), 0.5, 2.0

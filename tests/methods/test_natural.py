@@ -84,7 +84,7 @@ def test_squares_are_those_of_single_data_at_the_drawn_network(make: Any) -> Non
     assert_close(method.running.average, 0.9 * 0.3 + 0.1 * torch.stack(each).mean(0), 1e-8)
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_it_ends_at_the_optimum_of_linear_regression() -> None:
     (x, y), scale, delta = linear_regression(), 0.5, 2.0
     settings = NaturalSteps(memory=0.999, curvature=0.25)

@@ -78,7 +78,7 @@ def test_a_linear_decoder_of_very_many_outputs() -> None:
     assert 0.8 < float((found[0].variance / exact).mean()) < 1.2
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_tokens_of_a_large_vocabulary() -> None:
     model, tokens = osc.networks.GPT(2048, 32), torch.randint(2048, (4, 32))
     with pytest.warns(UserWarning, match="curvature='fisher'"):

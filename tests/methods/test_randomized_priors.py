@@ -63,7 +63,7 @@ def test_each_member_ends_where_it_would_have_ended_alone() -> None:
         assert_close(member.mean, alone.posterior.network.mean, 1e-5)
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_far_from_the_data_the_members_differ_more_with_priors() -> None:
     x, y = torch.linspace(-0.5, 0.5, 30)[:, None], torch.zeros(30, 1)
     spreads = []

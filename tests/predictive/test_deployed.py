@@ -109,7 +109,7 @@ def check(q: osc.posteriors.Gaussian, x: Tensor, module: Deployed | None = None)
             if structure in ("diag", "full") or not isinstance(subset, osc.Subnetwork)
         ],
         *[
-            pytest.param(network, likelihood, {"structure": structure}, marks=slow if network == "cnn" else release)
+            pytest.param(network, likelihood, {"structure": structure}, marks=release)
             for network in ("cnn", "residual")
             for likelihood in ("categorical", "gaussian")
             for structure in ("kron", "diag")
@@ -134,9 +134,9 @@ def test_refined_posteriors(likelihood: str, structure: str, subset: str) -> Non
     check(q, x)
 
 
-@slow
-@pytest.mark.parametrize("network", [pytest.param("cnn", marks=release), "residual"])
-@pytest.mark.parametrize("structure", ["kron", pytest.param("diag", marks=release)])
+@release
+@pytest.mark.parametrize("network", ["cnn", "residual"])
+@pytest.mark.parametrize("structure", ["kron", "diag"])
 def test_refined_posteriors_of_convolutions(network: str, structure: str) -> None:
     check(*posterior(network, "categorical", True, structure=structure))
 
@@ -313,9 +313,7 @@ def exported(module: Deployed, x: Tensor) -> torch.export.ExportedProgram:
     [
         ("mlp", "categorical", "last_layer"),
         *[
-            pytest.param(
-                network, likelihood, subset, marks=slow if (network, likelihood) == ("mlp", "categorical") else release
-            )
+            pytest.param(network, likelihood, subset, marks=release)
             for network in NETWORKS
             for likelihood in ("categorical", "gaussian")
             for subset in ("all", "last_layer")
@@ -334,9 +332,9 @@ def test_exported_programs(network: str, likelihood: str, subset: str) -> None:
     ("network", "likelihood", "refine", "fit"),
     [
         pytest.param("mlp", "categorical", True, {"structure": "kron", "subset": "last_layer"}, marks=slow),
-        pytest.param("residual", "categorical", False, {"structure": "diag", "subset": "last_layer"}, marks=slow),
+        pytest.param("residual", "categorical", False, {"structure": "diag", "subset": "last_layer"}, marks=release),
         pytest.param("mlp", "gaussian", True, {"structure": "kron"}, marks=slow),
-        pytest.param("mlp", "bernoulli", False, {"structure": "diag"}, marks=slow),
+        pytest.param("mlp", "bernoulli", False, {"structure": "diag"}, marks=release),
         pytest.param("cnn", "categorical", True, {"structure": "kron"}, marks=release),
         *[
             pytest.param(network, likelihood, refine, {"structure": structure, "subset": subset}, marks=release)

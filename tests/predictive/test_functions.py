@@ -42,7 +42,7 @@ def estimates(q: Gaussian, x: Tensor, via: str, samples: int, repeats: int, **op
     return torch.stack(found) / osc.functional_variance(q, x, diagonal=True)
 
 
-@pytest.mark.parametrize("net", [pytest.param("unet", marks=pytest.mark.slow), "two_inputs"])
+@pytest.mark.parametrize("net", [pytest.param("unet", marks=pytest.mark.release), "two_inputs"])
 @pytest.mark.parametrize("via", ["samples", pytest.param("sketch", marks=pytest.mark.slow)])
 def test_variance_maps_are_without_bias(via: str, net: str) -> None:
     q, x = fitted(net, osc.likelihoods.Gaussian(0.5), n=3)

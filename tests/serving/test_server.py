@@ -54,7 +54,7 @@ def assert_clients_agree(server: Server, folder: Path, requests: int, clients: i
         assert [each["probabilities"] for each in content["predictions"]] == expected[place % 500]
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_500_requests_of_32_clients(server: Server, classifier: Path) -> None:
     assert_clients_agree(server, classifier, 500)
 

@@ -80,7 +80,7 @@ def test_a_record_can_be_continued() -> None:
     assert torch.equal(again.accuracy[0, 0], whole.accuracy[2, 2])
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_less_is_forgotten_than_without_earlier_tasks() -> None:
     tasks, options = classes(), {"epochs": 60, "lr": 0.03, "batch_size": 25, "device": "cpu"}
     found, forgetful = (
