@@ -34,7 +34,7 @@ COUNTS = (1, 10, 100, 1000)
 
 
 @dataclass(frozen=True)
-class Others:
+class OtherData:
     """The data that ood compares test images with.
 
     Args:
@@ -64,7 +64,7 @@ class Setting:
     samples: int | None = None
     seed: int = 0
     progress: bool = False
-    others: Others = Others()
+    others: OtherData = OtherData()
     classifier: Path | None = None
     labels: str = ""
 

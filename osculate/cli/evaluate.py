@@ -198,7 +198,9 @@ def _autoencoder(
         options.samples,
         options.seed,
         run_options.progress,
-        others=autoencoder_tasks.Others({name: x[: evaluation.test_size] for name, x in partners.items()}, given.train),
+        others=autoencoder_tasks.OtherData(
+            {name: x[: evaluation.test_size] for name, x in partners.items()}, given.train
+        ),
         classifier=evaluation.classifier,
         labels=evaluation.labels,
     )
