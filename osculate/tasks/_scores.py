@@ -44,7 +44,7 @@ class Views(ABC):
 
     @abstractmethod
     def of(self, x: Tensor, words: str) -> Iterator[Any]:
-        """One view a batch of the inputs that the words name, such as "inside inputs"."""
+        """A view of each batch of the inputs that the words name, such as "inside inputs"."""
 
     @abstractmethod
     def fitting(self, inside: Tensor) -> dict[str, bool]:
