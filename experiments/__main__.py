@@ -27,7 +27,7 @@ from experiments.experiment import Experiment, changed
 from experiments.pages import pages
 from experiments.record import records_in
 from experiments.runner import OutOfTime
-from experiments.stale import Stale, stale
+from experiments.stale import Stale, reasons, stale
 from experiments.statements import rejudged
 from osculate.cli.app import run_alone
 from osculate.cli.command import Command
@@ -50,7 +50,7 @@ class RunOptions:
         experiment: ID of the experiment, also without the name of the option; --list shows them all.
         scale: Small (two CPU cores, minutes to hours), paper (the document's own setting), or one between.
         seeds: Number of repetitions; tables show mean ± standard error. By default as many as the record has that is
-            replaced, or else 3.
+            replaced, or else 3. If it has fewer, and the code of today, only those that it lacks are measured.
         settings: Settings that differ from the preset, such as --settings.batch 4.
         progress: False to show no progress bars.
     """
@@ -68,7 +68,8 @@ class RecordOptions:
 
     Args:
         json: Path of the record, experiments/results/ID.json by default. The figure stands beside it.
-        overwrite: Replace a record there of another scale, of other settings or of more seeds.
+        overwrite: Replace a record there of another scale, of other settings or of more seeds, and measure all seeds of
+            one that has fewer.
         draw: Draw the figure of the record at --json again, without measuring.
         list: Show every id and its title.
         results: Folder of records; writes RESULTS.md beside it, and a page for each document and record in it.
@@ -78,7 +79,8 @@ class RecordOptions:
             with their hours; those with headlines first.
         confirm: Run the stale ones with tiny settings, at their own commit and today, and keep those that agree. One
             experiment alone if it is named.
-        records: Measure the stale ones again in this order, then judge. The same command goes on after an interruption.
+        records: Measure the stale ones again in this order, then the seeds that headlines lack; judge. The same command
+            goes on after an interruption.
         hours: Limit of the time for --records, which then ends between two cells.
     """
 
@@ -243,7 +245,10 @@ def _measure(options: RunOptions, records: RecordOptions, name: str) -> None:
     if before and not records.overwrite:
         _require_as_much(before, path, chosen, options, seeds)
     try:
-        record = chosen.run(options.scale, seeds, options.settings, options.progress, cells)
+        if before and not records.overwrite and seeds > len(before.setup.seeds):
+            record = Stale(path, before, False, tuple(reasons(before)), seeds).again(options.progress)
+        else:
+            record = chosen.run(options.scale, seeds, options.settings, options.progress, cells)
     except KeyboardInterrupt:
         if kept := sum(each.is_file() for each in cells.rglob("*")):
             print(f"{kept} files of finished cells are kept in {cells}: the same command goes on with them.")

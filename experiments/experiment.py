@@ -54,16 +54,18 @@ class Experiment:
         progress: bool = True,
         cells: Path | None = None,
         until: float = inf,
+        first: int = 0,
     ) -> Record:
         """Measure at a scale, and return the record.
 
         Args:
             scale: Name of a preset.
-            seeds: Number of repetitions; they use the seeds 0, 1, ….
+            seeds: Number of repetitions, whose seeds follow each other.
             changes: Settings that differ from the preset, by name.
             progress: Show progress bars.
             cells: Folder of the cells of an interrupted run, unless the settings name one.
             until: Time of :func:`time.monotonic` at which the run ends, between cells.
+            first: The first seed.
 
         Raises:
             ValueError: Unknown scale or setting, or no seed.
@@ -72,13 +74,14 @@ class Experiment:
         settings = changed(lookup("scale", scale, self.presets), changes or {})
         if seeds < 1:
             raise ValueError(f"seeds is {seeds}: at least one repetition is needed.")
+        repetitions = range(first, first + seeds)
         started, made = time.perf_counter(), self.origin(settings)
         version = self._version(settings, made)
         folder = getattr(settings, "cells", "") or ("" if cells is None else str(cells / version))
         runner = Runner(folder, progress, version, until)
         if hasattr(settings, "cells"):
             settings = replace(settings, cells=folder)
-        findings = self.measure(settings, range(seeds), runner)
+        findings = self.measure(settings, repetitions, runner)
         # the time of cached cells is that of the runs that measured them
         seconds = runner.seconds or time.perf_counter() - started
         recorded = self.recorded(settings)
@@ -86,7 +89,7 @@ class Experiment:
         setup = Setup(
             ", ".join([scale, *differing]),
             recorded,
-            tuple(range(seeds)),
+            tuple(repetitions),
             round(seconds, 1),
             versions(("osculate", *self.peers)),
             made,

@@ -237,6 +237,7 @@ class Origin:
         code: Digests of the parts of the imported code.
         data: Bytes of the files of each data set that code or settings name.
         confirmed: Later commit whose code gave the same numbers in a small run, if any; ``code`` is of that one.
+        added: Later commits that measured further seeds, by these.
     """
 
     commit: str = ""
@@ -244,6 +245,7 @@ class Origin:
     code: Mapping[str, str] = field(default_factory=dict)
     data: Mapping[str, int] = field(default_factory=dict)
     confirmed: str = ""
+    added: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ import torch
 
 from experiments.documents import DOCUMENTS, artefact
 from experiments.experiment import REGISTRY, changed
+from experiments.joined import grows, joined
 from experiments.record import UNDECIDED, Record, records_in
 from experiments.sources import minor
 
@@ -49,8 +50,13 @@ class Stale:
 
     @property
     def hours(self) -> float:
-        """Hours that it took on the machine that made it, for the seeds that are wanted."""
-        return self.record.setup.seconds / 3600 * self.seeds / len(self.record.setup.seeds)
+        """Hours that it would take on the machine that made it."""
+        return self.record.setup.seconds / 3600 * (self.seeds - self.first) / len(self.record.setup.seeds)
+
+    @property
+    def first(self) -> int:
+        """First seed to measure: those before it are of today's code, if only seeds are lacking."""
+        return 0 if self.reasons or not grows(self.record) else len(self.record.setup.seeds)
 
     @property
     def cells(self) -> Path:
@@ -58,7 +64,7 @@ class Stale:
         return self.path.with_suffix(".cells")
 
     def again(self, progress: bool = True, until: float = inf) -> Record:
-        """Measure it again: the same scale and changes, and at least the same seeds.
+        """Measure it again with the same scale and changes; or, if only seeds are lacking, these alone.
 
         Args:
             progress: Show progress bars.
@@ -66,9 +72,11 @@ class Stale:
 
         Raises:
             OutOfTime: There is no time for the next cell.
+            ValueError: The lacking seeds cannot be added (:func:`experiments.joined.joined`).
         """
-        scale, changes = asked(self.record)
-        return REGISTRY[self.record.id].run(scale, self.seeds, changes, progress, self.cells, until)
+        (scale, changes), first = asked(self.record), self.first
+        found = REGISTRY[self.record.id].run(scale, self.seeds - first, changes, progress, self.cells, until, first)
+        return joined(self.record, found) if first else found
 
 
 def stale(folder: Path) -> list[Stale]:

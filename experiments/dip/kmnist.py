@@ -41,7 +41,7 @@ def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Finding
     scans = [replace(settings.scan, angles=k, noise=noise) for noise in settings.noises for k in settings.angles]
     main = Scan(angles=settings.main[0], noise=settings.main[1]).title
     scans = [each if each.title == main else replace(each, brief=True) for each in scans]
-    jobs = [(scan, number) for scan in scans for number in (seeds if scan.title == main else seeds[: settings.others])]
+    jobs = [(scan, number) for scan in scans for number in seeds if scan.title == main or number < settings.others]
     runs = runner.over("images", jobs, lambda scan, seed: cells.cell(scan, settings.first + seed, runner))
     found = {scan.title: [each["scores"] for each in images] for scan, images in runs.items()}
     rows = [(title, method) for title, images in found.items() for method in images[0]]

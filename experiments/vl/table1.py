@@ -42,7 +42,7 @@ class Part:
         task: Images and network.
         methods: Names of the methods.
         fit: Settings of the training.
-        seeds: Number of the seeds that are used; None for all.
+        seeds: Seeds below this number are used; None for all.
         temperatures: Candidates of β; held-out images choose, together with the epoch.
     """
 
@@ -118,7 +118,13 @@ def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Finding
         return {**found[place], "beta": part.temperatures[place], "every": every}
 
     parts = list(enumerate(settings.parts))
-    jobs = [(n, method, seed) for n, part in parts for method in part.methods for seed in list(seeds)[: part.seeds]]
+    jobs = [
+        (n, method, seed)
+        for n, part in parts
+        for method in part.methods
+        for seed in seeds
+        if part.seeds is None or seed < part.seeds
+    ]
     table = Table()
     courses: dict[str, Any] = {}
     every: dict[str, dict[str, list[float]]] = {}

@@ -12,10 +12,11 @@ import torch
 from experiments import REGISTRY, Findings, Record, Runner, read_record, sources
 from experiments.__main__ import main
 from experiments.experiment import changed as with_changes
-from experiments.record import Origin, Setup
+from experiments.joined import joined
+from experiments.record import Claim, Number, Origin, Setup
 from experiments.runner import OutOfTime
 from experiments.sources import SOURCES, Sources, files, minor
-from experiments.stale import asked, reasons, stale
+from experiments.stale import Stale, asked, reasons, stale
 from tests.experiments.test_cells import interrupted
 from tests.experiments.test_reproductions import TINY
 
@@ -353,3 +354,70 @@ def test_origins_are_read_from_records_that_have_none(tmp_path: Path) -> None:
     del content["setup"]["origin"]
     path.write_text(json.dumps(content), encoding="utf-8")
     assert read_record(path).setup.origin == Origin()
+
+
+@pytest.mark.slow
+def test_a_record_of_today_grows_by_the_seeds_that_it_lacks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "linlap-em.json"
+    arguments = ["linlap-em", "--no-progress", "--json", str(path)]
+    arguments += [f"--settings.{name}={value}" for name, value in plain(TINY["linlap-em"]).items()]
+    assert main([*arguments, "--seeds", "1"]) == 0
+    measured = interrupted(monkeypatch, 100)
+    assert main([*arguments, "--seeds", "3"]) == 0
+    grown, cells = read_record(path), measured()
+    assert grown.setup.seeds == (0, 1, 2)
+    assert main([*arguments, "--seeds", "3", "--overwrite"]) == 0
+    whole = read_record(path)
+    assert measured() - cells > cells > 0
+    assert [number.values for number in grown.findings.numbers] == [number.values for number in whole.findings.numbers]
+    assert [claim.verdict for claim in grown.findings.claims] == [claim.verdict for claim in whole.findings.claims]
+
+
+def grown(values: tuple[float, ...] = (1.0,), claim: Claim | None = None, **setup: Any) -> Record:
+    """A record of seed 0, or of others."""
+    made = changed(record(), **{"seeds": (0,), "commit": "abc", **setup})
+    claims = (claim or Claim.over_seeds("one", "words"),)
+    return replace(made, findings=Findings((Number("a", "b", values), Number("all", "b", ())), claims, {"curve": [1]}))
+
+
+def test_seeds_join_those_of_a_record() -> None:
+    more = grown((2.0, 3.0), Claim.over_seeds("one", "others"), seeds=(1, 2), commit="def")
+    found = joined(grown(), more)
+    assert [number.values for number in found.findings.numbers] == [(1.0, 2.0, 3.0), ()]
+    assert [claim.evidence for claim in found.findings.claims] == ["seed 0: words seeds 1–2: others"]
+    assert found.setup.seconds == 72.0
+    assert (found.setup.origin.commit, found.setup.origin.added) == ("abc", {"seeds 1–2": "def"})
+    last = joined(found, grown((4.0,), Claim.over_seeds("one", "more"), seeds=(3,)))
+    assert [claim.evidence for claim in last.findings.claims] == ["seed 0: words seeds 1–2: others seed 3: more"]
+    assert last.setup.origin.added == {"seeds 1–2": "def"}
+
+
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        (grown((2.0, 3.0), seeds=(0, 1)), "these are seeds 0–1"),
+        (grown((2.0,), seeds=(1,), scale="paper"), "linlap-em, paper"),
+        (grown((2.0, 3.0), seeds=(1,)), "a, b has 1 values for 1 seeds and 2 for 1"),
+        (grown((2.0,), Claim.judged("one", False, "0"), seeds=(1,)), "seed 1 decide 'one' differently"),
+    ],
+)
+def test_seeds_that_do_not_fit_are_refused(more: Record, reason: str) -> None:
+    with pytest.raises(ValueError, match=f"(?s)cannot be added to linlap-em: .*{reason}.*--overwrite"):
+        joined(grown(claim=Claim.judged("one", True, "1")), more)
+
+
+def test_a_cell_of_the_first_record_alone_stays_and_another_is_refused() -> None:
+    first, more = grown(), grown((2.0,), seeds=(1,))
+    less = replace(more, findings=replace(more.findings, numbers=()))
+    assert joined(first, less).findings.numbers == first.findings.numbers
+    with pytest.raises(ValueError, match="it has no cell"):
+        joined(replace(first, findings=replace(first.findings, numbers=())), more)
+
+
+def test_only_the_seeds_that_are_lacking_take_time() -> None:
+    now = grown()
+    assert Stale(Path("x"), now, True, (), 5).hours == pytest.approx(4 * 0.01)
+    assert Stale(Path("x"), now, True, ("code: x",), 5).hours == pytest.approx(5 * 0.01)
+    assert Stale(Path("x"), grown((1.0, 2.0)), True, (), 5).first == 0  # several values for a seed

@@ -1,0 +1,70 @@
+"""Records that grow: further seeds, measured by the same code, beside those that a record has."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from experiments.record import UNDECIDED, Claim, Number, Record
+
+
+def grows(record: Record) -> bool:
+    """Return True if cells have at most one value for each seed, so that others can join."""
+    return all(len(number.values) <= len(record.setup.seeds) for number in record.findings.numbers)
+
+
+def joined(before: Record, more: Record) -> Record:
+    """Return a record with the seeds of two.
+
+    Cells with a value for each seed have the values of both. Others stay those of the first record: cells over all of
+    its seeds or of some, and the data of the figure. Words of a claim that differ stand side by side.
+
+    Args:
+        before: A record that is not stale, so that today's code gives its numbers.
+        more: Other seeds of the same experiment and settings, of today's code.
+
+    Raises:
+        ValueError: The two are of other settings, share seeds, have other cells or several for a seed, or decide an
+            exact claim or one of cost differently. All seeds are to be measured by one run.
+    """
+    old, new = before.setup, more.setup
+    if (before.id, old.scale) != (more.id, new.scale) or set(old.seeds) & set(new.seeds):
+        raise _refused(before, f"these are {_of(new.seeds)} of {more.id}, {new.scale}")
+    cells = {(number.row, number.column): number for number in more.findings.numbers}
+    numbers = tuple(
+        _cell(before, more, number, cells.pop((number.row, number.column), None)) for number in before.findings.numbers
+    )
+    if cells:
+        raise _refused(before, f"it has no cell {next(iter(cells))}")
+    words = {claim.text: claim for claim in more.findings.claims}
+    claims = tuple(_claim(before, more, claim, words.get(claim.text)) for claim in before.findings.claims)
+    others = {_of(new.seeds): new.origin.commit} if new.origin.commit != old.origin.commit else {}
+    origin = replace(old.origin, added={**old.origin.added, **others})
+    setup = replace(old, seeds=(*old.seeds, *new.seeds), seconds=round(old.seconds + new.seconds, 1), origin=origin)
+    return replace(before, setup=setup, findings=replace(before.findings, numbers=numbers, claims=claims))
+
+
+def _cell(before: Record, more: Record, number: Number, other: Number | None) -> Number:
+    had, found = len(before.setup.seeds), len(more.setup.seeds)
+    if other is None or len(number.values) < had:
+        return number
+    if (len(number.values), len(other.values)) != (had, found):
+        counts = f"{len(number.values)} values for {had} seeds and {len(other.values)} for {found}"
+        raise _refused(before, f"{number.row}, {number.column} has {counts}")
+    return replace(number, values=number.values + other.values)
+
+
+def _claim(before: Record, more: Record, claim: Claim, other: Claim | None) -> Claim:
+    if other is None or other.evidence == claim.evidence:
+        return claim
+    if UNDECIDED != other.verdict != claim.verdict:
+        raise _refused(before, f"{_of(more.setup.seeds)} decide {claim.text!r} differently")
+    first, further = (_of(record.setup.seeds) for record in (before, more))
+    words = claim.evidence if claim.evidence.startswith("seed") else f"{first}: {claim.evidence}"
+    return replace(claim, evidence=f"{words} {further}: {other.evidence}")
+
+
+def _refused(record: Record, reason: str) -> ValueError:
+    return ValueError(f"seeds cannot be added to {record.id}: {reason}. Measure all of them with --overwrite.")
+
+
+def _of(seeds: Sequence[int]) -> str:
+    return f"seeds {seeds[0]}–{seeds[-1]}" if len(seeds) > 1 else f"seed {seeds[0]}"
