@@ -7,6 +7,8 @@ INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --quiet -c c
 
 # One thread a process: the sums are reproducible, and test processes do not fight for the cores.
 export OMP_NUM_THREADS ?= 1
+# Bytecode is kept, or every process of the tests would compile the library again.
+unexport PYTHONDONTWRITEBYTECODE
 PYTEST := $(BIN)/python -m pytest -n logical --maxprocesses 4 -q --dist worksteal
 
 .DEFAULT_GOAL := help
