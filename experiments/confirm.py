@@ -50,8 +50,9 @@ def confirmed(stale: Stale) -> Record:
     if others := [reason for reason in stale.reasons if not reason.startswith(CODE)]:
         raise Differs("; ".join(others))
     before = origin.confirmed or origin.commit
-    if not before or before.endswith("-dirty"):
-        raise Differs(f"the code of its commit ({before or 'unknown'}) is not known")
+    commits = (before, *origin.added.values())
+    if unknown := [each for each in commits if not each or each.endswith("-dirty")]:
+        raise Differs(f"the code of its commit ({unknown[0] or 'unknown'}) is not known")
     path, today = stale.path.parent / "small" / stale.path.name, _probe(TREE, record.id)
     kept = _kept(path, origin.commit)
     if not kept or not _as_kept(kept, today):
@@ -101,10 +102,14 @@ def _lasting(before: dict[str, Any], today: dict[str, Any], again: dict[str, Any
 def _kept(path: Path, of: str) -> dict[str, Any]:
     """Return what is kept of a commit; nothing if it is of another one, or damaged."""
     try:
-        kept: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        kept = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return kept if kept.keys() >= {"commit", "settings", "numbers"} and kept["commit"] == of else {}
+    return (
+        kept
+        if isinstance(kept, dict) and kept.keys() >= {"commit", "settings", "numbers"} and kept["commit"] == of
+        else {}
+    )
 
 
 def _as_kept(kept: Mapping[str, Any], today: Mapping[str, Any]) -> bool:

@@ -7,27 +7,31 @@ from experiments.record import UNDECIDED, Claim, Number, Record
 
 
 def grows(record: Record) -> bool:
-    """Return True if cells have at most one value for each seed, so that others can join."""
-    return all(len(number.values) <= len(record.setup.seeds) for number in record.findings.numbers)
+    """Return True if other seeds can join: each cell has a value for each of several seeds, or one or none in all."""
+    had = len(record.setup.seeds)
+    return had > 1 and all(len(number.values) in (0, 1, had) for number in record.findings.numbers)
 
 
 def joined(before: Record, more: Record) -> Record:
     """Return a record with the seeds of two.
 
-    Cells with a value for each seed have the values of both. Others stay those of the first record: cells over all of
-    its seeds or of some, and the data of the figure. Words of a claim that differ stand side by side.
+    Cells with a value for each seed have the values of both. Others stay those of the first record: cells with one
+    value for all of its seeds, and the data of the figure with their errors over test data. Words of a claim that
+    differ stand side by side.
 
     Args:
-        before: A record that is not stale, so that today's code gives its numbers.
+        before: A record that is not stale and :func:`grows`, so that today's code gives its numbers.
         more: Other seeds of the same experiment and settings, of today's code.
 
     Raises:
-        ValueError: The two are of other settings, share seeds, have other cells or several for a seed, or decide an
-            exact claim or one of cost differently. All seeds are to be measured by one run.
+        ValueError: The two are of other scales or code, share seeds, have other cells, or decide an exact claim or one
+            of cost differently. All seeds are to be measured by one run.
     """
     old, new = before.setup, more.setup
     if (before.id, old.scale) != (more.id, new.scale) or set(old.seeds) & set(new.seeds):
-        raise _refused(before, f"these are {_of(new.seeds)} of {more.id}, {new.scale}")
+        raise _refused(before, f"the others are {_of(new.seeds)} of {more.id}, {new.scale}")
+    if old.origin.code != new.origin.code:
+        raise _refused(before, "the code of the others is not that of the record")
     cells = {(number.row, number.column): number for number in more.findings.numbers}
     numbers = tuple(
         _cell(before, more, number, cells.pop((number.row, number.column), None)) for number in before.findings.numbers
@@ -47,23 +51,25 @@ def _cell(before: Record, more: Record, number: Number, other: Number | None) ->
     if other is None or len(number.values) < had:
         return number
     if (len(number.values), len(other.values)) != (had, found):
-        counts = f"{len(number.values)} values for {had} seeds and {len(other.values)} for {found}"
-        raise _refused(before, f"{number.row}, {number.column} has {counts}")
+        counts = f"of {had} and {found} seeds it has {len(number.values)} and {len(other.values)} values"
+        raise _refused(before, f"{number.row}, {number.column}: {counts}")
     return replace(number, values=number.values + other.values)
 
 
 def _claim(before: Record, more: Record, claim: Claim, other: Claim | None) -> Claim:
-    if other is None or other.evidence == claim.evidence:
+    if other is None:
         return claim
-    if UNDECIDED != other.verdict != claim.verdict:
-        raise _refused(before, f"{_of(more.setup.seeds)} decide {claim.text!r} differently")
+    if UNDECIDED != other.verdict != claim.verdict:  # that of the rule is not decided yet
+        raise _refused(before, f"by {_of(more.setup.seeds)} {claim.text!r} is decided differently")
+    if other.evidence in ("", claim.evidence):
+        return claim
     first, further = (_of(record.setup.seeds) for record in (before, more))
-    words = claim.evidence if claim.evidence.startswith("seed") else f"{first}: {claim.evidence}"
-    return replace(claim, evidence=f"{words} {further}: {other.evidence}")
+    words = claim.evidence if claim.evidence.startswith("Seed") else f"{first.capitalize()}: {claim.evidence}"
+    return replace(claim, evidence=f"{words} {further.capitalize()}: {other.evidence}")
 
 
 def _refused(record: Record, reason: str) -> ValueError:
-    return ValueError(f"seeds cannot be added to {record.id}: {reason}. Measure all of them with --overwrite.")
+    return ValueError(f"seeds cannot be added to {record.id}: {reason}. All of them are measured by one run.")
 
 
 def _of(seeds: Sequence[int]) -> str:

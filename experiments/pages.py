@@ -228,13 +228,15 @@ def _sizes(settings: Any) -> Iterator[tuple[str, float]]:
 def section(record: Record, name: str, folder: Path) -> str:
     """Return the page of one table or figure."""
     setup, number = record.setup, len(record.setup.seeds)
+    added = " ".join(f"{seeds.capitalize()}: added at {commit}." for seeds, commit in setup.origin.added.items())
     where = next((d.id for d in DOCUMENTS if any(a.id == name for a in d.artefacts)), None)
     lines = [
         f"# {name}\n",
         f"{record.title}. {record.document}. Scale: {setup.scale}; {number} seed{'s' if number > 1 else ''}, "
         f"{setup.seconds:.0f} s, torch {setup.versions.get('torch', '?')}. [Record]({name}.json). "
         + (f"[All claims of {where}]({where}.md)." if where else "")
-        + _tried(record),
+        + _tried(record)
+        + (f" {added} What only the figure shows is of those before." if added else ""),
         "\nWhere a cell has two numbers, the one in brackets is the document's. ± is one standard error over seeds. In "
         "italics is what the rule of verdicts compares, then the evidence as the measurement puts it.\n",
     ]

@@ -1,6 +1,7 @@
 """Records that other code, settings or data made than those of today, or too few seeds, in the order to run them."""
 
 import json
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
@@ -72,11 +73,18 @@ class Stale:
 
         Raises:
             OutOfTime: There is no time for the next cell.
-            ValueError: The lacking seeds cannot be added (:func:`experiments.joined.joined`).
+
+        Warns:
+            UserWarning: The lacking seeds cannot be added (:func:`experiments.joined.joined`): all are measured.
         """
         (scale, changes), first = asked(self.record), self.first
-        found = REGISTRY[self.record.id].run(scale, self.seeds - first, changes, progress, self.cells, until, first)
-        return joined(self.record, found) if first else found
+        run = REGISTRY[self.record.id].run
+        found = run(scale, self.seeds - first, changes, progress, self.cells, until, first)
+        try:
+            return joined(self.record, found) if first else found
+        except ValueError as error:
+            warnings.warn(str(error), stacklevel=2)
+            return run(scale, self.seeds, changes, progress, self.cells, until)
 
 
 def stale(folder: Path) -> list[Stale]:

@@ -143,6 +143,7 @@ DOCUMENT = Document(
                     "Order of the weights by the moments of Adam",
                     (Test(ABOVE, "correlation", level(SETS, "Spearman correlation"), 0.9, SPLITS),),
                     headline=True,
+                    looks=2,
                 ),
                 Statement(
                     "UCI: … and predict as well, within .05 nats",
@@ -165,6 +166,7 @@ DOCUMENT = Document(
                     "UCI: an ensemble of L2M is not worse than one, within .01 nats",
                     "",
                     (Test(ABOVE, "nats", across(SETS, "ensemble of L2M", "L2M"), -0.01, SPLITS),),
+                    looks=2,
                 ),
             ),
         ),

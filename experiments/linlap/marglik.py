@@ -189,7 +189,7 @@ def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Finding
     """Measure the rows of the table, and the training from several initial precisions."""
     start, table = settings.starts, Table()
     one = Settings(rows=(start.row,), train_size=start.train_size, epochs=start.epochs, every=start.every)
-    starts = from_starts(Task.of(start.row, one, seeds[0], share=1.0), settings, runner)
+    starts = from_starts(Task.of(start.row, one, seeds[0], share=1.0), settings, seeds[0], runner)
     repeated = [name for name in settings.rows if settings.all_seeds or ROWS[name].network == "mlp"]
     todo = [(name, seed) for name in settings.rows for seed in (seeds if name in repeated else seeds[:1])]
     absent = [name for name in dict.fromkeys(name for name, _ in todo) if not is_there(name, settings)]
@@ -234,14 +234,14 @@ def row_of(settings: Settings, name: str, seed: int) -> dict[str, float]:
     return compared(Task.of(name, settings, seed), settings.grid)
 
 
-def from_starts(task: Task, settings: Settings, runner: Runner) -> dict[str, Any]:
+def from_starts(task: Task, settings: Settings, seed: int, runner: Runner) -> dict[str, Any]:
     """Return the course of precisions and evidence from each start, two variants, and the validation grid."""
     initial = settings.starts.initial
     runs: dict[str, dict[str, Any]] = {f"{value:g}": {"initial": value} for value in initial}
     runs[BURN_IN] = {"initial": max(initial), "burn_in": 1}
     runs[BY_GRADIENT] = {"initial": sorted(initial)[len(initial) // 2], "update": "gradient"}
 
-    def course(name: str) -> dict[str, Any]:
+    def course(name: str, _: int) -> dict[str, Any]:
         done = task.by_evidence(**runs[name])
         rows = [row for row in done.history if "log_evidence" in row]
         names = [key.removeprefix("precision ") for key in rows[0] if key.startswith("precision ")]
@@ -255,14 +255,14 @@ def from_starts(task: Task, settings: Settings, runner: Runner) -> dict[str, Any
             "test": -float(log_likelihoods(done.posterior.model, task.data.test).mean()),
         }
 
-    def on_grid() -> list[dict[str, float]]:
+    def on_grid(_: int) -> list[dict[str, float]]:
         return [
             {"precision": precision, "validation": nll, "test": -float(log_likelihoods(model, task.data.test).mean())}
             for precision, (nll, model) in zip(settings.grid, task.on_grid(settings.grid), strict=True)
         ]
 
-    courses = dict(zip(runs, runner.each("initial precisions", zip(runs), course), strict=True))
-    (grid,) = runner.each("validation grid", [()], on_grid)
+    courses = dict(zip(runs, runner.each("initial precisions", [(name, seed) for name in runs], course), strict=True))
+    (grid,) = runner.each("validation grid", [(seed,)], on_grid)
     return {"row": settings.starts.row, "images": len(task.data.train[0]), "courses": courses, "grid": grid}
 
 

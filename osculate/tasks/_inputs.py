@@ -44,7 +44,7 @@ class TrainingInputs:
     )
 
     def __init__(self, train: Tensor) -> None:
-        self._train = _rows(train)
+        self._train = _rows(train, "training inputs")
 
     def scores(self) -> Mapping[str, Callable[[Tensor], Float[Tensor, " N"]]]:
         """All scores by name, each a method."""
@@ -87,9 +87,8 @@ class TrainingInputs:
     def nearest_input(self, x: Tensor) -> Float[Tensor, " N"]:
         """Distance to the nearest training input, by products of matrices, and by differences where these cancel."""
         rows, parts = _rows(x), self._train.split(ROWS)
-        middle = self._train.median(0).values  # stray inputs do not move it
-        centred = rows - middle
-        near = _nearest(centred, (part - middle for part in parts), "use_mm_for_euclid_dist")
+        centred = rows - self._middle
+        near = _nearest(centred, (part - self._middle for part in parts), "use_mm_for_euclid_dist")
         # products cancel only between vectors of similar lengths, so that the length of one bounds the error
         noise = 17 * torch.finfo(rows.dtype).eps * centred.square().sum(1)
         cancelled = near.square() < EXACT * noise
@@ -112,6 +111,11 @@ class TrainingInputs:
     def _centre(self) -> Float[Tensor, " D"]:
         """Mean of the training inputs."""
         return self._train.mean(0)
+
+    @cached_property
+    def _middle(self) -> Float[Tensor, " D"]:
+        """Median of the training inputs, which stray ones do not move."""
+        return self._train.median(0).values
 
     @cached_property
     def _squares(self) -> Float[Tensor, " D"]:
@@ -175,7 +179,7 @@ def _nearest(rows: Tensor, parts: Iterable[Tensor], mode: str) -> Float[Tensor, 
     return torch.stack([torch.cdist(rows, part, compute_mode=mode).amin(1) for part in parts]).amin(0)
 
 
-def _rows(x: Tensor) -> Float[Tensor, "N D"]:
+def _rows(x: Tensor, words: str = "inputs") -> Float[Tensor, "N D"]:
     """Return inputs as rows of double precision.
 
     Raises:
@@ -185,6 +189,6 @@ def _rows(x: Tensor) -> Float[Tensor, "N D"]:
     largest = float(rows.abs().amax()) if rows.numel() else 0.0
     if largest > LARGEST:
         raise ValueError(
-            f"the inputs reach {largest:.3g}, and sums of their squares are too large for a number: rescale them."
+            f"the {words} reach {largest:.3g}, and sums of their squares are too large for a number: rescale them."
         )
     return rows

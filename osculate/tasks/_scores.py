@@ -72,7 +72,7 @@ def telling(words: str) -> Iterator[None]:
     """Add to an error which inputs were scored: they may be the reason, and may not."""
     try:
         yield
-    except (ValueError, RuntimeError) as error:
+    except (ValueError, RuntimeError, IndexError) as error:
         said = getattr(error, "__notes__", [])  # Python 3.10 has no add_note
         error.__notes__ = [*said, f"This happened while scoring the {words}."]
         raise

@@ -13,6 +13,7 @@ from experiments import REGISTRY, Findings, Record, Runner, read_record, sources
 from experiments.__main__ import main
 from experiments.experiment import changed as with_changes
 from experiments.joined import joined
+from experiments.pages import section
 from experiments.record import Claim, Number, Origin, Setup
 from experiments.runner import OutOfTime
 from experiments.sources import SOURCES, Sources, files, minor
@@ -356,23 +357,47 @@ def test_origins_are_read_from_records_that_have_none(tmp_path: Path) -> None:
     assert read_record(path).setup.origin == Origin()
 
 
+def command(name: str, path: Path) -> list[str]:
+    """Arguments of a small run."""
+    changes = [f"--settings.{key}={json.dumps(value)}" for key, value in plain(TINY[name]).items()]
+    return [name, "--no-progress", "--json", str(path), *changes]
+
+
 @pytest.mark.slow
+@pytest.mark.parametrize("name", ["linlap-em", "linlap-logistic"])
 def test_a_record_of_today_grows_by_the_seeds_that_it_lacks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = tmp_path / "linlap-em.json"
-    arguments = ["linlap-em", "--no-progress", "--json", str(path)]
-    arguments += [f"--settings.{name}={value}" for name, value in plain(TINY["linlap-em"]).items()]
-    assert main([*arguments, "--seeds", "1"]) == 0
-    measured = interrupted(monkeypatch, 100)
-    assert main([*arguments, "--seeds", "3"]) == 0
-    grown, cells = read_record(path), measured()
-    assert grown.setup.seeds == (0, 1, 2)
-    assert main([*arguments, "--seeds", "3", "--overwrite"]) == 0
-    whole = read_record(path)
-    assert measured() - cells > cells > 0
-    assert [number.values for number in grown.findings.numbers] == [number.values for number in whole.findings.numbers]
-    assert [claim.verdict for claim in grown.findings.claims] == [claim.verdict for claim in whole.findings.claims]
+    paths = [tmp_path / f"{part}.json" for part in ("grown", "whole")]
+    assert main([*command(name, paths[0]), "--seeds", "2"]) == 0
+    assert main([*command(name, paths[0]), "--seeds", "3"]) == 0
+    assert "measured are 2 to 2." in capsys.readouterr().out
+    assert main([*command(name, paths[1]), "--seeds", "3"]) == 0
+    found, whole = map(read_record, paths)
+    assert found.setup.seeds == (0, 1, 2)
+    assert paths[0].with_suffix(".png").is_file()
+    assert [claim.verdict for claim in found.findings.claims] == [claim.verdict for claim in whole.findings.claims]
+    for one, other in zip(found.findings.numbers, whole.findings.numbers, strict=True):
+        assert len(one.values) == len(other.values)
+        assert len(one.values) == 1 or "seconds" in one.column or one.values == other.values
+
+
+@pytest.mark.slow
+def test_records_that_only_lack_seeds_grow_or_are_measured_as_a_whole(
+    results: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("experiments.stale.wanted_seeds", lambda *_: 3)
+    for name, dropped in (("linlap-em", 0), ("linlap-logistic", 1)):
+        made = REGISTRY[name].run("small", 2, TINY[name], False)
+        numbers = made.findings.numbers[dropped:]
+        replace(made, findings=replace(made.findings, numbers=numbers)).write(results / f"{name}.json")
+    assert [each.short for each in stale(results)] == ["seeds: 2 of 3"] * 2
+    assert main(["--records", "--no-progress"]) == 0
+    said = capsys.readouterr().err
+    assert "cannot be added to linlap-logistic" in said
+    assert "cannot be added to linlap-em" not in said
+    for name in ("linlap-em", "linlap-logistic"):
+        assert read_record(results / f"{name}.json").setup.seeds == (0, 1, 2)
 
 
 def grown(values: tuple[float, ...] = (1.0,), claim: Claim | None = None, **setup: Any) -> Record:
@@ -386,25 +411,26 @@ def test_seeds_join_those_of_a_record() -> None:
     more = grown((2.0, 3.0), Claim.over_seeds("one", "others"), seeds=(1, 2), commit="def")
     found = joined(grown(), more)
     assert [number.values for number in found.findings.numbers] == [(1.0, 2.0, 3.0), ()]
-    assert [claim.evidence for claim in found.findings.claims] == ["seed 0: words seeds 1–2: others"]
+    assert [claim.evidence for claim in found.findings.claims] == ["Seed 0: words Seeds 1–2: others"]
     assert found.setup.seconds == 72.0
     assert (found.setup.origin.commit, found.setup.origin.added) == ("abc", {"seeds 1–2": "def"})
     last = joined(found, grown((4.0,), Claim.over_seeds("one", "more"), seeds=(3,)))
-    assert [claim.evidence for claim in last.findings.claims] == ["seed 0: words seeds 1–2: others seed 3: more"]
+    assert [claim.evidence for claim in last.findings.claims] == ["Seed 0: words Seeds 1–2: others Seed 3: more"]
     assert last.setup.origin.added == {"seeds 1–2": "def"}
 
 
 @pytest.mark.parametrize(
     ("more", "reason"),
     [
-        (grown((2.0, 3.0), seeds=(0, 1)), "these are seeds 0–1"),
+        (grown((2.0, 3.0), seeds=(0, 1)), "the others are seeds 0–1"),
         (grown((2.0,), seeds=(1,), scale="paper"), "linlap-em, paper"),
-        (grown((2.0, 3.0), seeds=(1,)), "a, b has 1 values for 1 seeds and 2 for 1"),
-        (grown((2.0,), Claim.judged("one", False, "0"), seeds=(1,)), "seed 1 decide 'one' differently"),
+        (grown((2.0, 3.0), seeds=(1,)), "a, b: of 1 and 1 seeds it has 1 and 2 values"),
+        (grown((2.0,), seeds=(1,), code={}), "the code of the others"),
+        (grown((2.0,), Claim.judged("one", False, "0"), seeds=(1,)), "by seed 1 'one' is decided differently"),
     ],
 )
 def test_seeds_that_do_not_fit_are_refused(more: Record, reason: str) -> None:
-    with pytest.raises(ValueError, match=f"(?s)cannot be added to linlap-em: .*{reason}.*--overwrite"):
+    with pytest.raises(ValueError, match=f"cannot be added to linlap-em: .*{reason}.*one run"):
         joined(grown(claim=Claim.judged("one", True, "1")), more)
 
 
@@ -417,7 +443,21 @@ def test_a_cell_of_the_first_record_alone_stays_and_another_is_refused() -> None
 
 
 def test_only_the_seeds_that_are_lacking_take_time() -> None:
-    now = grown()
-    assert Stale(Path("x"), now, True, (), 5).hours == pytest.approx(4 * 0.01)
-    assert Stale(Path("x"), now, True, ("code: x",), 5).hours == pytest.approx(5 * 0.01)
-    assert Stale(Path("x"), grown((1.0, 2.0)), True, (), 5).first == 0  # several values for a seed
+    now = grown((1.0, 2.0), seeds=(0, 1))
+    assert Stale(Path("x"), now, True, (), 5).hours == pytest.approx(3 * 0.005)
+    assert Stale(Path("x"), now, True, ("code: x",), 5).hours == pytest.approx(5 * 0.005)
+
+
+@pytest.mark.parametrize(
+    ("values", "seeds"),
+    [((1.0,), (0,)), ((1.0, 2.0, 3.0, 4.0), (0, 1)), ((1.0, 2.0), (0, 1, 2))],
+    ids=["one seed", "several values for a seed", "values of some seeds"],
+)
+def test_what_cannot_grow_is_measured_as_a_whole(values: tuple[float, ...], seeds: tuple[int, ...]) -> None:
+    assert Stale(Path("x"), grown(values, seeds=seeds), True, (), 5).first == 0
+
+
+def test_the_page_of_a_record_that_grew_says_so(tmp_path: Path) -> None:
+    found = joined(grown((1.0, 2.0), seeds=(0, 1)), grown((2.0,), seeds=(2,), commit="def"))
+    assert "added at" not in section(grown(), "linlap-em", tmp_path)
+    assert "Seed 2: added at def." in section(found, "linlap-em", tmp_path)

@@ -372,6 +372,12 @@ def test_an_error_tells_which_inputs_were_scored() -> None:
         ood(point, torch.zeros(4, 3), {"far": torch.full((4, 3), 3e30)})
     with pytest.raises(RuntimeError, match="while scoring the outside inputs 'wide'"):
         ood(point, torch.zeros(4, 3), {"wide": torch.zeros(4, 5)})
+    words = osc.posteriors.Point(nn.Sequential(nn.Embedding(5, 3), nn.Flatten()), osc.likelihoods.Categorical())
+    with pytest.raises(IndexError) as raised:
+        ood(words, torch.ones(4, 1, dtype=torch.long), {"new": torch.full((4, 1), 7)})
+    assert "while scoring the outside inputs 'new'" in "".join(raised.value.__notes__)
+    with pytest.raises(ValueError, match="the training inputs reach 1e\\+200"):
+        ood(None, torch.zeros(4, 3), torch.ones(4, 3), train=torch.full((5, 3), 1e200, dtype=torch.double))
     small = Autoencoder(nn.Sequential(nn.Flatten(), nn.Linear(12, 3)), nn.Linear(3, 4))
     with pytest.raises(ValueError, match=r"^the decoder returns"):
         ood(osc.posteriors.Point(small, osc.likelihoods.Gaussian(0.5)), images(4, 1), images(4, 2))
