@@ -110,6 +110,8 @@ def stale(folder: Path) -> list[Stale]:
 def wanted_seeds(name: str, record: Record) -> int:
     """Return the number of seeds of a record: those that it has, five for headlines, ten if these leave one undecided.
 
+    Splits and tasks count as seeds where a claim is about them.
+
     Args:
         name: Name of its file.
         record: The record.
@@ -118,7 +120,7 @@ def wanted_seeds(name: str, record: Record) -> int:
     counts = {each.text: each.outcome(record).seeds for each in (known.statements if known else ()) if each.headline}
     undecided = {claim.stated for claim in record.findings.claims if claim.verdict == UNDECIDED}
     few = any(0 < count < HEADLINE for count in counts.values())
-    unclear = any(count >= HEADLINE and text in undecided for text, count in counts.items())
+    unclear = any(HEADLINE <= count < UNCLEAR and text in undecided for text, count in counts.items())
     return max(had, UNCLEAR if unclear else HEADLINE if few else 0)
 
 

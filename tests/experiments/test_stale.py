@@ -14,10 +14,11 @@ from experiments.__main__ import main
 from experiments.experiment import changed as with_changes
 from experiments.joined import joined
 from experiments.pages import section
-from experiments.record import Claim, Number, Origin, Setup
+from experiments.record import HOLDS, UNDECIDED, Claim, Number, Origin, Setup
 from experiments.runner import OutOfTime
 from experiments.sources import SOURCES, Sources, files, minor
-from experiments.stale import Stale, asked, reasons, stale
+from experiments.stale import Stale, asked, reasons, stale, wanted_seeds
+from experiments.statements import ABOVE, Artefact, Statement, Test, level
 from tests.experiments.test_cells import interrupted
 from tests.experiments.test_reproductions import TINY
 
@@ -455,6 +456,24 @@ def test_only_the_seeds_that_are_lacking_take_time() -> None:
 )
 def test_what_cannot_grow_is_measured_as_a_whole(values: tuple[float, ...], seeds: tuple[int, ...]) -> None:
     assert Stale(Path("x"), grown(values, seeds=seeds), True, (), 5).first == 0
+
+
+@pytest.mark.parametrize(
+    ("values", "seeds", "verdict", "wanted"),
+    [
+        ((1.0, 2.0), (0, 1), UNDECIDED, 5),
+        ((1.0, 2.0), (0, 1), HOLDS, 5),
+        ((1.0,) * 5, (0, 1, 2, 3, 4), HOLDS, 5),
+        ((1.0,) * 5, (0, 1, 2, 3, 4), UNDECIDED, 10),
+        ((1.0,) * 18, (0, 1, 2), UNDECIDED, 3),  # 18 splits or tasks are more than ten
+    ],
+)
+def test_a_headline_asks_for_five_seeds_and_ten_if_undecided(
+    values: tuple[float, ...], seeds: tuple[int, ...], verdict: str, wanted: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stated = Statement("one", "", (Test(ABOVE, "nats", level("a", "b"), 0.0),), headline=True)
+    monkeypatch.setattr("experiments.stale.artefact", lambda _: Artefact("x", "Table 1", (stated,)))
+    assert wanted_seeds("x", grown(values, Claim("one", verdict, stated="one"), seeds=seeds)) == wanted
 
 
 def test_the_page_of_a_record_that_grew_says_so(tmp_path: Path) -> None:
