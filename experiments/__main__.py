@@ -50,8 +50,8 @@ class RunOptions:
         experiment: ID of the experiment, also without the name of the option; --list shows them all.
         scale: Small (two CPU cores, minutes to hours), paper (the document's own setting), or one between.
         seeds: Number of repetitions; tables show mean ± standard error. By default as many as the record has that is
-            replaced, or else 3. If it has fewer, those that it lacks are added where that is
-            possible.
+            replaced, or else 3. If it has fewer, those that it lacks are added where its cells
+            allow it.
         settings: Settings that differ from the preset, such as --settings.batch 4.
         progress: False to show no progress bars.
     """

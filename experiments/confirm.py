@@ -105,11 +105,8 @@ def _kept(path: Path, of: str) -> dict[str, Any]:
         kept = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return (
-        kept
-        if isinstance(kept, dict) and kept.keys() >= {"commit", "settings", "numbers"} and kept["commit"] == of
-        else {}
-    )
+    whole = isinstance(kept, dict) and kept.keys() >= {"commit", "settings", "numbers"}
+    return kept if whole and kept["commit"] == of else {}
 
 
 def _as_kept(kept: Mapping[str, Any], today: Mapping[str, Any]) -> bool:
