@@ -17,7 +17,7 @@ def joined(before: Record, more: Record) -> Record:
 
     Cells with a value for each seed have the values of both. Others stay those of the first record: cells with one
     value for all of its seeds, and the data of the figure with their errors over test data. Words of a claim that
-    differ stand side by side.
+    differ stand side by side; those that the code of today leaves out are left out.
 
     Args:
         before: A record that is not stale and :func:`grows`, so that today's code gives its numbers.
@@ -61,8 +61,8 @@ def _claim(before: Record, more: Record, claim: Claim, other: Claim | None) -> C
         return claim
     if UNDECIDED != other.verdict != claim.verdict:  # that of the rule is not decided yet
         raise _refused(before, f"by {_of(more.setup.seeds)} {claim.text!r} is decided differently")
-    if other.evidence in ("", claim.evidence):
-        return claim
+    if claim.evidence.startswith(other.evidence):  # words that today's code does not say any more
+        return replace(claim, evidence=other.evidence)
     first, further = (_of(record.setup.seeds) for record in (before, more))
     words = claim.evidence if claim.evidence.startswith("Seed") else f"{first.capitalize()}: {claim.evidence}"
     return replace(claim, evidence=f"{words} {further.capitalize()}: {other.evidence}")

@@ -415,6 +415,8 @@ def test_seeds_join_those_of_a_record() -> None:
     assert [claim.evidence for claim in found.findings.claims] == ["Seed 0: words Seeds 1–2: others"]
     assert found.setup.seconds == 72.0
     assert (found.setup.origin.commit, found.setup.origin.added) == ("abc", {"seeds 1–2": "def"})
+    same = joined(grown(claim=Claim.over_seeds("one", "words, 1.0")), grown((2.0,), seeds=(1,)))
+    assert [claim.evidence for claim in same.findings.claims] == ["words"]
     last = joined(found, grown((4.0,), Claim.over_seeds("one", "more"), seeds=(3,)))
     assert [claim.evidence for claim in last.findings.claims] == ["Seed 0: words Seeds 1–2: others Seed 3: more"]
     assert last.setup.origin.added == {"seeds 1–2": "def"}
