@@ -50,8 +50,8 @@ class RunOptions:
         experiment: ID of the experiment, also without the name of the option; --list shows them all.
         scale: Small (two CPU cores, minutes to hours), paper (the document's own setting), or one between.
         seeds: Number of repetitions; tables show mean ± standard error. By default as many as the record has that is
-            replaced, or else 3. If it has fewer, those that it lacks are added where its cells
-            allow it.
+            replaced, or else 3. If it has fewer, only those that it lacks are measured, unless
+            it is stale or has cells that cannot be joined.
         settings: Settings that differ from the preset, such as --settings.batch 4.
         progress: False to show no progress bars.
     """
@@ -248,7 +248,7 @@ def _measure(options: RunOptions, records: RecordOptions, name: str) -> None:
     try:
         if before and not records.overwrite and seeds > len(before.setup.seeds):
             again = Stale(path, before, False, tuple(reasons(before)), seeds)
-            print(f"{path} has {len(before.setup.seeds)} seeds; measured are {again.first} to {seeds - 1}.")
+            print(f"{path} has {len(before.setup.seeds)} seeds: measuring seeds {again.first} to {seeds - 1}.")
             record = again.again(options.progress)
         else:
             record = chosen.run(options.scale, seeds, options.settings, options.progress, cells)

@@ -236,7 +236,7 @@ def section(record: Record, name: str, folder: Path) -> str:
         f"{setup.seconds:.0f} s, torch {setup.versions.get('torch', '?')}. [Record]({name}.json). "
         + (f"[All claims of {where}]({where}.md)." if where else "")
         + _tried(record)
-        + (f" {added} What only the figure shows is of those before." if added else ""),
+        + (f" {added} Data that only the figure shows are of the earlier seeds." if added else ""),
         "\nWhere a cell has two numbers, the one in brackets is the document's. ± is one standard error over seeds. In "
         "italics is what the rule of verdicts compares, then the evidence as the measurement puts it.\n",
     ]

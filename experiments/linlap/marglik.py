@@ -261,6 +261,7 @@ def from_starts(task: Task, settings: Settings, seed: int, runner: Runner) -> di
             for precision, (nll, model) in zip(settings.grid, task.on_grid(settings.grid), strict=True)
         ]
 
+    # the seed names the cells, which other seeds must not take
     courses = dict(zip(runs, runner.each("initial precisions", [(name, seed) for name in runs], course), strict=True))
     (grid,) = runner.each("validation grid", [(seed,)], on_grid)
     return {"row": settings.starts.row, "images": len(task.data.train[0]), "courses": courses, "grid": grid}
