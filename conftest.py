@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.checking import check_types_of
+from tests.checking import calls, check_types_of
 
 if "OSCULATE_UNCHECKED" not in os.environ:
     check_types_of("osculate", "experiments")  # before the first import of either
@@ -24,6 +24,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(autouse=True)
 def seed() -> int:
     """The same random numbers and checks in every test, whatever ran before it."""
+    calls.clear()
     torch.manual_seed(0)
     np.random.seed(0)  # scikit-learn and Lightning fall back on it
     torch.distributions.Distribution.set_default_validate_args(True)  # torch.compile turns them off

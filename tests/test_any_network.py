@@ -206,7 +206,7 @@ def test_no_tensor_of_all_data_outputs_and_parameters_is_ever_made(net: str, str
         assert 0 < watch.largest < size / 5
 
 
-@pytest.mark.parametrize("structure", ["kron", "diag", pytest.param("full", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("structure", ["kron", "diag", pytest.param("full", marks=pytest.mark.release)])
 def test_the_memory_that_is_taken_by_default_bounds_every_tensor(structure: str) -> None:
     """Nobody has to ask for it: what would not fit is worked through in parts."""
     build = (

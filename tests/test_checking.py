@@ -9,7 +9,7 @@ from types import ModuleType
 import pytest
 import torch
 
-from tests.checking import check_types_of
+from tests.checking import FIRST, LATER, check_types_of
 
 SOURCE = '''
 """A module."""
@@ -80,6 +80,18 @@ def test_what_disagrees_is_refused(module: ModuleType) -> None:
     ):
         with pytest.raises(TypeError, match="violates type hint"):
             call()
+
+
+def test_of_many_calls_the_first_and_a_few_are_checked(module: ModuleType) -> None:
+    def refused() -> bool:
+        try:
+            return module.whole("3") != "3"
+        except TypeError:
+            return True
+
+    found = [refused() for _ in range(2 * LATER)]
+    assert all(found[:FIRST])
+    assert sum(found) == FIRST + 2
 
 
 def test_the_package_is_checked() -> None:

@@ -30,7 +30,7 @@ from tests.processes import TIMEOUT, Processes, kill_after, processes
 CUTS = {1: (0, 37), 2: (0, 23, 37), 4: (0, 11, 11, 30, 37)}
 QUICK = ("kron", "dual")
 RELEASE = pytest.mark.release
-OTHERS = [name for name in osc.structures.REGISTRY if name not in (*QUICK, "mixed_diag")]
+OTHERS = [name for name in osc.structures.REGISTRY if name not in (*QUICK, "mixed_diag", "matrix_free")]
 
 
 @pytest.fixture(scope="module", params=[2, pytest.param(4, marks=pytest.mark.release)])
@@ -98,7 +98,7 @@ def test_answers_are_those_of_one_process(group: Processes, structure: str) -> N
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.double, pytest.param(torch.float, marks=pytest.mark.release)])
 @pytest.mark.parametrize("likelihood", ["categorical", pytest.param("gaussian", marks=RELEASE)])
-@pytest.mark.parametrize("structure", [*QUICK, *OTHERS])
+@pytest.mark.parametrize("structure", [*QUICK, *OTHERS, pytest.param("matrix_free", marks=RELEASE)])
 def test_every_structure_is_that_of_one_process(
     group: Processes, structure: str, likelihood: str, dtype: torch.dtype
 ) -> None:
@@ -307,11 +307,8 @@ def interrupted(
     return q.structure.tensors() | {"evidence": osc.log_evidence(q), "N": torch.tensor(q.num_data)}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("structure", "kind"),
-    [("kron", "ggn"), pytest.param("kron", "fisher", marks=RELEASE), pytest.param("ekfac", "fisher", marks=RELEASE)],
-)
+@RELEASE
+@pytest.mark.parametrize(("structure", "kind"), [("kron", "ggn"), ("kron", "fisher"), ("ekfac", "fisher")])
 def test_a_fit_goes_on_with_the_same_or_another_number_of_processes(structure: str, kind: str, tmp_path: Path) -> None:
     def paths(name: str, after: int | None) -> tuple[Any, ...]:
         return str(tmp_path / name), structure, after, 1, kind

@@ -244,7 +244,7 @@ def test_codes_without_a_density_have_annealed_bounds() -> None:
         bound(model, x, "ais", likelihood=LIKELIHOOD, annealing=Annealing(start="posterior"))
 
 
-@pytest.mark.parametrize("codes", [SemiImplicitCodes, FlowCodes])
+@pytest.mark.parametrize("codes", [SemiImplicitCodes, pytest.param(FlowCodes, marks=pytest.mark.release)])
 @pytest.mark.slow
 def test_codes_of_networks_have_bounds(codes: type[CodePosterior]) -> None:
     torch.manual_seed(0)

@@ -141,7 +141,7 @@ def test_online_laplace_of_a_classifier_and_of_a_regression(run: Any, arrays: Pa
     assert "rmse" in section(tmp_path / "r", "train")["test"]
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_an_interrupted_online_training_resumes(run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from osculate.methods import OnlineLaplace
 

@@ -36,7 +36,7 @@ INTERRUPTED = (
     "functions-sensitivity",
 )
 #: Those that run in `make check`; the others keep their cells in the same way.
-SHORT = ("linlap-images", "linlap-sampling", "linlap-uci-classification", "aevb-implicit")
+SHORT = ("linlap-images", "linlap-uci-classification", "aevb-implicit")
 RESULT = ({("row", "a column"): [0.1, None], 3: (1, "two")}, torch.tensor([0.1, 0.7]), {"x": [(1, 2), True]})
 
 

@@ -196,7 +196,7 @@ def test_series_of_a_figure_differ_in_colour(name: str) -> None:
         assert len(set(each.values())) == len(each), each
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_series_of_all_figures_differ_in_colour() -> None:
     for path in sorted(RESULTS.glob("*.json")):
         if path.stem in REGISTRY:

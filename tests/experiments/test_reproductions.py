@@ -63,7 +63,7 @@ PAIRS: Mapping[str, Any] = {
     "latents": [2],
 }
 SCAN = {"data": "digits", "angles": 3, "steps": 3, "dropout_steps": 3, "members": 2, "samples": 3}
-#: Experiments that run in every set of tests, one of each document.
+#: Experiments that run in every set of tests, one of each document; the others run before a release.
 CHEAP = (
     "lae-figure5",
     "linlap-logistic",
@@ -73,41 +73,6 @@ CHEAP = (
     "methods",
     "aevb-figure8",
     "functions-sensitivity",
-)
-#: Experiments that run before a release alone: they take long, or other tests run the same code.
-LONG = (
-    "lae-figure1",
-    "lae-figure1a",
-    "lae-figure8",
-    "lae-figure9",
-    "lae-figure10",
-    "lae-figure11-digits",
-    "lae-figure12",
-    "lae-figure13-digits",
-    "lae-table2",
-    "lae-table3",
-    "calibration",
-    "calibration-cause",
-    "calibration-choice",
-    "dip-calibration",
-    "dip-kmnist",
-    "dip-large",
-    "foundation-worth",
-    "functions-active",
-    "functions-optimisation",
-    "lae-figure13",
-    "lae-table4",
-    "lae-detection",
-    "aevb-full-vb",
-    "l2m-classification",
-    "linlap-adapted",
-    "linlap-marglik",
-    "linlap-stopping",
-    "linlap-subnetwork",
-    "functions-continual",
-    "vl-table1",
-    "dip-priors",
-    "fit-defaults",
 )
 #: Experiments that run with one seed, as they take several seconds with it.
 ONE_SEED = frozenset(
@@ -352,10 +317,7 @@ UNMADE = {
 
 @pytest.mark.parametrize(
     "name",
-    [
-        name if name in CHEAP else pytest.param(name, marks=pytest.mark.release if name in LONG else pytest.mark.slow)
-        for name in REGISTRY
-    ],
+    [name if name in CHEAP else pytest.param(name, marks=pytest.mark.release) for name in REGISTRY],
 )
 def test_an_experiment_leaves_a_record_and_a_figure(name: str, tmp_path: Path) -> None:
     assert name in TINY, f"the experiment {name!r} has no tiny settings: add them to TINY"

@@ -423,18 +423,20 @@ def test_seeds_join_those_of_a_record() -> None:
 
 
 @pytest.mark.parametrize(
-    ("more", "reason"),
+    ("values", "claim", "setup", "reason"),
     [
-        (grown((2.0, 3.0), seeds=(0, 1)), "the others are seeds 0–1"),
-        (grown((2.0,), seeds=(1,), scale="paper"), "linlap-em, paper"),
-        (grown((2.0, 3.0), seeds=(1,)), "a, b: of 1 and 1 seeds it has 1 and 2 values"),
-        (grown((2.0,), seeds=(1,), code={}), "the code of the others"),
-        (grown((2.0,), Claim.judged("one", False, "0"), seeds=(1,)), "by seed 1 'one' is decided differently"),
+        ((2.0, 3.0), None, {"seeds": (0, 1)}, "the others are seeds 0–1"),
+        ((2.0,), None, {"seeds": (1,), "scale": "paper"}, "linlap-em, paper"),
+        ((2.0, 3.0), None, {"seeds": (1,)}, "a, b: of 1 and 1 seeds it has 1 and 2 values"),
+        ((2.0,), None, {"seeds": (1,), "code": {}}, "the code of the others"),
+        ((2.0,), Claim.judged("one", False, "0"), {"seeds": (1,)}, "by seed 1 'one' is decided differently"),
     ],
 )
-def test_seeds_that_do_not_fit_are_refused(more: Record, reason: str) -> None:
+def test_seeds_that_do_not_fit_are_refused(
+    values: tuple[float, ...], claim: Claim | None, setup: dict[str, Any], reason: str
+) -> None:
     with pytest.raises(ValueError, match=f"cannot be added to linlap-em: .*{reason}.*one run"):
-        joined(grown(claim=Claim.judged("one", True, "1")), more)
+        joined(grown(claim=Claim.judged("one", True, "1")), grown(values, claim, **setup))
 
 
 def test_a_cell_of_the_first_record_alone_stays_and_another_is_refused() -> None:

@@ -77,7 +77,7 @@ def exact(model: nn.Module, x: Tensor, y: Tensor, prior: float = 1.0) -> Tensor:
 @pytest.mark.parametrize("name", OPTIMIZERS)
 @pytest.mark.parametrize("how", ["shuffled", "replacement"])
 @pytest.mark.parametrize(
-    "size", [pytest.param(1, marks=pytest.mark.slow), 16, pytest.param(128, marks=pytest.mark.slow)]
+    "size", [pytest.param(1, marks=pytest.mark.slow), 16, pytest.param(128, marks=pytest.mark.release)]
 )
 def test_its_precisions_are_those_of_the_exact_diagonal(name: str, how: str, size: int) -> None:
     model, x, y = logistic()

@@ -229,7 +229,10 @@ def test_the_published_settings_are_at_the_published_scale() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("likelihood", [osc.likelihoods.Categorical(), osc.likelihoods.Bernoulli()])
+@pytest.mark.parametrize(
+    "likelihood",
+    [osc.likelihoods.Categorical(), pytest.param(osc.likelihoods.Bernoulli(), marks=pytest.mark.release)],
+)
 def test_any_network_and_likelihood(likelihood: osc.likelihoods.Likelihood) -> None:
     torch.manual_seed(0)
     x = torch.randn(40, 3)

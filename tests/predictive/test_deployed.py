@@ -125,8 +125,8 @@ def test_the_numbers_are_those_of_predict(network: str, likelihood: str, fit: di
     check(*posterior(network, likelihood, prior=prior, **fit))
 
 
-@pytest.mark.parametrize("likelihood", ["categorical", "gaussian", pytest.param("bernoulli", marks=slow)])
-@pytest.mark.parametrize("structure", ["kron", pytest.param("diag", marks=slow)])
+@pytest.mark.parametrize("likelihood", ["categorical", "gaussian", pytest.param("bernoulli", marks=release)])
+@pytest.mark.parametrize("structure", ["kron", pytest.param("diag", marks=release)])
 @pytest.mark.parametrize("subset", ["last_layer", pytest.param("all", marks=slow)])
 def test_refined_posteriors(likelihood: str, structure: str, subset: str) -> None:
     q, x = posterior("mlp", likelihood, True, structure=structure, subset=subset)
@@ -167,7 +167,10 @@ LAYERS = ("conv1d", "conv3d", "conv_transpose2d", "tied", "bias_first", "resnet"
         ("unet", "last_layer"),
         ("two_inputs", "last_layer"),
         *[pytest.param(name, "last_layer", marks=slow) for name in ENDS if name not in ("unet", "two_inputs")],
-        *[pytest.param(name, "all", marks=release if "resnet" in name else slow) for name in LAYERS],
+        *[
+            pytest.param(name, "all", marks=slow if name in ("tied", "rms_norm", "frozen") else release)
+            for name in LAYERS
+        ],
     ],
 )
 def test_networks_of_any_kind(name: str, subset: str) -> None:
@@ -333,7 +336,7 @@ def test_exported_programs(network: str, likelihood: str, subset: str) -> None:
     [
         pytest.param("mlp", "categorical", True, {"structure": "kron", "subset": "last_layer"}, marks=slow),
         pytest.param("residual", "categorical", False, {"structure": "diag", "subset": "last_layer"}, marks=release),
-        pytest.param("mlp", "gaussian", True, {"structure": "kron"}, marks=slow),
+        pytest.param("mlp", "gaussian", True, {"structure": "kron"}, marks=release),
         pytest.param("mlp", "bernoulli", False, {"structure": "diag"}, marks=release),
         pytest.param("cnn", "categorical", True, {"structure": "kron"}, marks=release),
         *[
@@ -355,8 +358,9 @@ def test_onnx_runtime(
     check(q, x, onnx_runtime(tmp_path, osc.deploy(q), x))
 
 
-@slow
-@pytest.mark.parametrize("name", ["attention", "vit", "unet"])
+@pytest.mark.parametrize(
+    "name", [*(pytest.param(name, marks=release) for name in ("attention", "vit")), pytest.param("unet", marks=slow)]
+)
 def test_onnx_runtime_for_last_layers_of_any_network(name: str, tmp_path: Path) -> None:
     pytest.importorskip("onnxscript")
     case, likelihood = ZOO[name], osc.likelihoods.Gaussian()

@@ -45,7 +45,7 @@ def small() -> nn.Module:
 
 
 @pytest.mark.parametrize("structure", ["full", pytest.param("kron", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("order", [1, pytest.param(-1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("order", [1, pytest.param(-1, marks=pytest.mark.release)])
 def test_linear_models_end_at_the_posterior_of_all_data_in_any_order(structure: str, order: int) -> None:
     model, tasks = linear()
     found = continual_learning(model, LIKELIHOOD, tasks[::order], tasks, structure=structure, prior=2.0, **EXACT)
