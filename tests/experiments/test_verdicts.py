@@ -13,6 +13,7 @@ import pytest
 from experiments import Claim, Findings, Number, Record
 from experiments.causes import CAUSES
 from experiments.documents import BEYOND, DOCUMENTS, MOST, artefact, judge, judged
+from experiments.lae.models import ONLINE as REFITTED, RUNNING
 from experiments.pages import filled, pages
 from experiments.record import FAILS, HOLDS, UNDECIDED, UNTESTED, Setup, records_in
 from experiments.rule import LEVEL, Evidence, Sample, holm
@@ -302,6 +303,17 @@ def test_one_seed_decides_nothing() -> None:
         assert known is not None
         for statement, claim in zip(known.statements, records()[name].findings.claims, strict=True):
             assert statement.kind != "seeds" or claim.verdict in (UNDECIDED, UNTESTED), claim.text
+
+
+@pytest.mark.parametrize("of", ["figure9", "figure10", "figure12", "figure13", "figure13-digits", "table3", "table4"])
+def test_an_online_posterior_is_called_refitted_or_running_and_both_are_measured(of: str) -> None:
+    columns: dict[str, set[str]] = {REFITTED: set(), RUNNING: set()}
+    for each in records()[f"lae-{of}"].findings.numbers:
+        pair, _, name = each.row.rpartition(": ")
+        if "online" in name:
+            columns[name].add(f"{pair} {each.column}")  # no other name
+    assert columns[RUNNING]
+    assert columns[RUNNING] <= columns[REFITTED]
 
 
 def test_the_pages_are_those_of_the_records() -> None:
