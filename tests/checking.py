@@ -28,7 +28,7 @@ from torch.fx.experimental.proxy_tensor import get_proxy_mode
 TAG = f"checked{hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:12]}"
 
 #: Calls of a function in one test that are all checked, and how many of the later ones one check stands for.
-FIRST, LATER = 8, 64
+FIRST, LATER = 2, 64
 #: Calls of each function in this test.
 calls: dict[Any, int] = {}
 

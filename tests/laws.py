@@ -20,26 +20,27 @@ STRUCTURES = tuple(name for name in osc.structures.REGISTRY if name not in ("mix
 
 
 def crossed(first: Iterable[Any], *others: Iterable[Any], quick: int = 1) -> list[Any]:
-    """Parameters of a test: all combinations, slow but for a few.
+    """Parameters of a test: all combinations, of which a few stay unmarked, and half of the others wait for a release.
 
     For each entry of the first axis ``quick`` combinations of the others stay unmarked. They are taken in turn, so that
-    entries of all axes are in an unmarked test where the first axis is long enough.
+    entries of all axes are in an unmarked test where the first axis is long enough. The others are slow, and are left
+    to a release, in turn.
     """
     rest = list(product(*others))
     found = []
     for number, entry in enumerate(first):
         unmarked = {(number * quick + turn) % len(rest) for turn in range(quick)}
         for place, each in enumerate(rest):
-            marks = () if place in unmarked else pytest.mark.slow
+            later = pytest.mark.release if (number + place) % 2 else pytest.mark.slow
+            marks = () if place in unmarked else later
             found.append(pytest.param(entry, *each, marks=marks, id="-".join((entry, *each))))
     return found
 
 
 def some_slow(names: Iterable[str], every: int = 4) -> list[Any]:
-    """Parameters of a test, of which one in ``every`` stays unmarked, and the others are slow."""
-    return [
-        pytest.param(name, marks=() if number % every == 0 else pytest.mark.slow) for number, name in enumerate(names)
-    ]
+    """Parameters of a test: one in ``every`` stays unmarked, the next is slow, and the others wait for a release."""
+    marks = ((), pytest.mark.slow, *[pytest.mark.release] * (every - 2))
+    return [pytest.param(name, marks=marks[number % every]) for number, name in enumerate(names)]
 
 
 def assert_close(found: Tensor, expected: Tensor, relative: float = EXACT) -> None:

@@ -278,7 +278,9 @@ ALONE = {
     ("kind", "verb"),
     [
         pytest.param(
-            kind, verb, marks=[pytest.mark.release] * (verb == "tune" or (verb == "compare" and kind != "kron"))
+            kind,
+            verb,
+            marks=[pytest.mark.release] * (verb in ("tune", "deploy") or (verb == "compare" and kind != "kron")),
         )
         for kind, verbs in TABLE.items()
         for verb in verbs

@@ -45,6 +45,8 @@ def regressor(**options: Any) -> LaplaceRegressor:
 @quiet
 @parametrize_with_checks(ESTIMATORS[:1])  # those of the other run before a release, below
 def test_the_checks_of_sklearn(estimator: Any, check: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    if check.func.__name__ == "check_classifiers_train" and check.keywords:
+        pytest.skip("its arrays of other kinds are tested before a release, below")
     monkeypatch.setattr("jaxtyping.config.jaxtyping_disable", True)  # scikit-learn sets values of any type
     check(estimator)
 

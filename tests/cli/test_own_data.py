@@ -261,6 +261,7 @@ def test_detection_with_another_file_compares_with_the_training_inputs(
     }
 
 
+@pytest.mark.release
 def test_detection_with_real_valued_targets(run: Any, tmp_path: Path) -> None:
     customers().drop(columns="bought").to_csv(tmp_path / "prices.csv", index=False)
     words = ("--data", tmp_path / "prices.csv", "--target", "price", *SMALL, "--output", tmp_path / "run")

@@ -10,7 +10,7 @@ import torch
 
 from experiments import REGISTRY, Runner, Table
 from experiments.__main__ import main
-from tests.experiments.test_reproductions import CHEAP, TINY
+from tests.experiments.test_reproductions import TINY
 
 #: Experiments that are interrupted: those whose results are not times.
 INTERRUPTED = (
@@ -35,7 +35,8 @@ INTERRUPTED = (
     "aevb-implicit",
     "functions-sensitivity",
 )
-#: Those that run in `make check`; the others keep their cells in the same way.
+#: Those that run in `make test` and in `make check`; the others keep their cells in the same way.
+QUICK = ("functions-sensitivity",)
 SHORT = ("linlap-images", "linlap-uci-classification", "aevb-implicit")
 RESULT = ({("row", "a column"): [0.1, None], 3: (1, "two")}, torch.tensor([0.1, 0.7]), {"x": [(1, 2), True]})
 
@@ -61,7 +62,7 @@ def interrupted(monkeypatch: pytest.MonkeyPatch, after: int) -> Callable[[], int
 @pytest.mark.parametrize(
     "name",
     [
-        name if name in CHEAP else pytest.param(name, marks=pytest.mark.slow if name in SHORT else pytest.mark.release)
+        name if name in QUICK else pytest.param(name, marks=pytest.mark.slow if name in SHORT else pytest.mark.release)
         for name in INTERRUPTED
     ],
 )

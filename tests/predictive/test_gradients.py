@@ -121,7 +121,10 @@ def test_gradcheck(net: str) -> None:
     assert torch.autograd.gradcheck(lambda new: osc.functional_variance(q, new, diagonal=True), leaf)
 
 
-@pytest.mark.parametrize("structure", ["kron", "full", "diag", "block", "dual", "low_rank", "matrix_free"])
+@pytest.mark.parametrize(
+    "structure",
+    ["kron", "full", "diag", "block", "dual", "low_rank", pytest.param("matrix_free", marks=pytest.mark.release)],
+)
 def test_second_derivatives(structure: str) -> None:
     q, x = made("mlp", structure, GAUSSIAN)
     leaf = x[:2].clone().requires_grad_()
