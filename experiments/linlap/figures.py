@@ -332,10 +332,10 @@ def subnetworks(
     }
     plots.lines(ax, shares, markers=style.MARKERS, linewidth=1.6)
     ax.axhline(1, color=style.GREY, linewidth=1, linestyle=":")
-    ax.set_ylim(-0.05, 1.1)
+    ax.set_ylim(-0.05, 1.5)  # with a place for the legend
     style.ticks(ax, percent)
     style.label(ax, "sd between clusters / that of all weights", "share of the weights, %")
-    style.legend(ax, loc="upper left", bbox_to_anchor=(0.0, 0.93))
+    style.legend(ax, loc="upper left", ncols=2)
     methods = list(dict.fromkeys(row for found in shifts.values() for row in found["nll"]))
     tints = style.tints(methods)
     dashes: dict[str, Any] = {
