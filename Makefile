@@ -3,7 +3,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# Python compiles what is imported, once; compiling every installed file takes longer than all downloads.
+# Python compiles what it imports; compiling every installed file doubles the time of the installation.
 INSTALL := $(BIN)/python -m pip install --no-compile --disable-pip-version-check --quiet -c constraints.txt
 
 # One thread a process: the sums are reproducible, and test processes do not fight for the cores.
@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTEST := $(BIN)/python -m pytest -n logical --maxprocesses 4 -q --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check check-types check-rest check-slow bench records docs clean
+.PHONY: help demo test check check-types check-style-and-demo check-slow bench records docs clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 13
@@ -24,19 +24,20 @@ demo: $(VENV)/.dev ## train, fit, tune and compare on real digits; leaves a run 
 test: $(VENV)/.dev ## every module, in at most 5 minutes
 	@$(PYTEST) -m "not slow and not release"
 
-check: test $(VENV)/.docs ## what CI runs: the tests, format, lint, types, demo, then doctests and slow tests
-	@$(MAKE) --no-print-directory -j 2 check-types check-rest
+check: $(VENV)/.docs ## what CI runs: the tests, format, lint, types, demo, then doctests and slow tests
+	@$(PYTEST) -m "not slow and not release"
+	@$(MAKE) --no-print-directory -j 2 check-types check-style-and-demo
 	@OSCULATE_UNCHECKED=1 $(PYTEST) --doctest-modules osculate experiments tests -m "slow and not release"
 
-# Each takes one core, and both together as long as the longer one.
+# On one core each, these take as long as the longer one.
 check-types: $(VENV)/.dev
 	@$(BIN)/mypy
 
-check-rest: $(VENV)/.dev
+check-style-and-demo: $(VENV)/.dev
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/python -m tests.licences
-	@folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && $(BIN)/osculate demo --output "$$folder/run" --no-progress
+	@folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT INT TERM && $(BIN)/osculate demo --output "$$folder/run" --no-progress
 
 check-slow: $(VENV)/.dev ## what takes longer still; run it before a release
 	@$(PYTEST) -m release -p tests.recording --record tests/release.json

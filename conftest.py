@@ -21,10 +21,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("slow")
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """Count the calls of this test alone, with those of its fixtures."""
+    calls.clear()
+
+
 @pytest.fixture(autouse=True)
 def seed() -> int:
     """The same random numbers and checks in every test, whatever ran before it."""
-    calls.clear()
     torch.manual_seed(0)
     np.random.seed(0)  # scikit-learn and Lightning fall back on it
     torch.distributions.Distribution.set_default_validate_args(True)  # torch.compile turns them off

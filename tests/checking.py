@@ -28,9 +28,9 @@ from torch.fx.experimental.proxy_tensor import get_proxy_mode
 TAG = f"checked{hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:12]}"
 
 #: Calls of a function in one test that are all checked, and how many of the later ones one check stands for.
-FIRST, LATER = 2, 64
-#: Calls of each function in this test.
-calls: dict[Any, int] = {}
+FIRST, LATER = 2, 61
+#: Calls of each function in this test, by its name: functions within functions are new at each call.
+calls: dict[str, int] = {}
 
 #: Python's own error of a wrong type, which tests of bad input expect.
 refusing = beartype(conf=BeartypeConf(violation_type=TypeError))
@@ -42,15 +42,15 @@ def checked(thing: Any) -> Any:
         if is_dataclass(thing) and "__init__" in vars(thing):
             thing.__init__ = checked(thing.__init__)
         return thing
-    within = refusing(thing)
+    within, name = refusing(thing), f"{thing.__module__}.{thing.__qualname__}"
     shaped = any("jaxtyping." in repr(each) or "[Tensor," in repr(each) for each in thing.__annotations__.values())
 
     @functools.wraps(thing)
     def call(*args: Any, **kwargs: Any) -> Any:
-        calls[thing] = turn = calls.get(thing, 0) + 1
-        if turn > FIRST and turn % LATER:
-            return thing(*args, **kwargs)
         if jaxtyping.config.jaxtyping_disable or get_proxy_mode() is not None:  # or sizes are symbols of a graph
+            return thing(*args, **kwargs)
+        calls[name] = turn = calls.get(name, 0) + 1
+        if turn > FIRST and turn % LATER:
             return thing(*args, **kwargs)
         if not shaped:
             return within(*args, **kwargs)  # a memory of sizes would cost more than the check

@@ -1,7 +1,7 @@
 """Assertions shared by many tests: what must hold for every structure, likelihood and network."""
 
 from collections.abc import Iterable
-from itertools import product
+from itertools import cycle, product
 from typing import Any
 
 import pytest
@@ -20,27 +20,27 @@ STRUCTURES = tuple(name for name in osc.structures.REGISTRY if name not in ("mix
 
 
 def crossed(first: Iterable[Any], *others: Iterable[Any], quick: int = 1) -> list[Any]:
-    """Parameters of a test: all combinations, of which a few stay unmarked, and half of the others wait for a release.
+    """Parameters of a test: all combinations, of which a few stay unmarked.
 
     For each entry of the first axis ``quick`` combinations of the others stay unmarked. They are taken in turn, so that
-    entries of all axes are in an unmarked test where the first axis is long enough. The others are slow, and are left
-    to a release, in turn.
+    entries of all axes are in an unmarked test where the first axis is long enough. Of the rest every second one is
+    slow, and the others wait for a release.
     """
-    rest = list(product(*others))
+    combinations = list(product(*others))
     found = []
     for number, entry in enumerate(first):
-        unmarked = {(number * quick + turn) % len(rest) for turn in range(quick)}
-        for place, each in enumerate(rest):
-            later = pytest.mark.release if (number + place) % 2 else pytest.mark.slow
-            marks = () if place in unmarked else later
+        unmarked = {(number * quick + turn) % len(combinations) for turn in range(quick)}
+        later = cycle((pytest.mark.slow, pytest.mark.release)[:: -1 if number % 2 else 1])
+        for place, each in enumerate(combinations):
+            marks = () if place in unmarked else next(later)
             found.append(pytest.param(entry, *each, marks=marks, id="-".join((entry, *each))))
     return found
 
 
-def some_slow(names: Iterable[str], every: int = 4) -> list[Any]:
-    """Parameters of a test: one in ``every`` stays unmarked, the next is slow, and the others wait for a release."""
-    marks = ((), pytest.mark.slow, *[pytest.mark.release] * (every - 2))
-    return [pytest.param(name, marks=marks[number % every]) for number, name in enumerate(names)]
+def in_turn(names: Iterable[Any]) -> list[Any]:
+    """Parameters of a test: of four one stays unmarked, one is slow, and two wait for a release."""
+    marks = ((), pytest.mark.slow, pytest.mark.release, pytest.mark.release)
+    return [pytest.param(name, marks=each) for name, each in zip(names, cycle(marks))]
 
 
 def assert_close(found: Tensor, expected: Tensor, relative: float = EXACT) -> None:

@@ -307,7 +307,7 @@ def interrupted(
     return q.structure.tensors() | {"evidence": osc.log_evidence(q), "N": torch.tensor(q.num_data)}
 
 
-@RELEASE
+@pytest.mark.release
 @pytest.mark.parametrize(("structure", "kind"), [("kron", "ggn"), ("kron", "fisher"), ("ekfac", "fisher")])
 def test_a_fit_goes_on_with_the_same_or_another_number_of_processes(structure: str, kind: str, tmp_path: Path) -> None:
     def paths(name: str, after: int | None) -> tuple[Any, ...]:

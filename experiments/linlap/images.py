@@ -282,5 +282,5 @@ def draw(record: Record) -> Any:
     scores = {
         title: {r: (found[f"{title}: {r}", "NLL"], found[f"{title}: {r}", AUROC]) for r in ROWS} for title in titles
     }
-    heading = "The same posterior: sampled networks fail where it is wide, the linearised network does not"
+    heading = "Where the posterior is wide, sampled networks are worse than chance, the linearised network is not"
     return figures.predictives(record.findings.data, scores, heading)

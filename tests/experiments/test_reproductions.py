@@ -16,6 +16,7 @@ from experiments.aevb.figure5 import Part as EstimatorPart
 from experiments.cost import Curve
 from experiments.dip import cells as dip_cells
 from experiments.documents import artefact
+from experiments.experiment import changed as with_changes
 from experiments.l2m.classification import Task as OnDigits
 from experiments.lae import figure5 as lae_figure5, figure7 as lae_figure7, memory as lae_memory, table1 as lae_table1
 from experiments.methods import comparison
@@ -63,7 +64,7 @@ PAIRS: Mapping[str, Any] = {
     "latents": [2],
 }
 SCAN = {"data": "digits", "angles": 3, "steps": 3, "dropout_steps": 3, "members": 2, "samples": 3}
-#: Experiments that run in every set of tests, one of each document; the others run before a release.
+#: Experiments that run in every set of tests, one of each document.
 CHEAP = (
     "lae-figure5",
     "linlap-logistic",
@@ -73,6 +74,23 @@ CHEAP = (
     "methods",
     "aevb-figure8",
     "functions-sensitivity",
+)
+#: Experiments that run in `make check`, of a second or two; the others run before a release.
+SHORT = (
+    "aevb-figure2",
+    "aevb-figure3",
+    "aevb-figure6",
+    "aevb-priors",
+    "aevb-dvae",
+    "dip-choices",
+    "lae-figure7",
+    "linlap-images",
+    "linlap-mackay",
+    "linlap-sampling",
+    "linlap-structures",
+    "linlap-uci",
+    "linlap-uci-classification",
+    "linlap-uci-gap",
 )
 #: Experiments that run with one seed, as they take several seconds with it.
 ONE_SEED = frozenset(
@@ -315,12 +333,20 @@ UNMADE = {
 }
 
 
+def test_every_experiment_has_tiny_settings() -> None:
+    assert TINY.keys() == REGISTRY.keys()
+    for name, settings in TINY.items():
+        with_changes(REGISTRY[name].presets["small"], settings)
+
+
 @pytest.mark.parametrize(
     "name",
-    [name if name in CHEAP else pytest.param(name, marks=pytest.mark.release) for name in REGISTRY],
+    [
+        name if name in CHEAP else pytest.param(name, marks=pytest.mark.slow if name in SHORT else pytest.mark.release)
+        for name in REGISTRY
+    ],
 )
 def test_an_experiment_leaves_a_record_and_a_figure(name: str, tmp_path: Path) -> None:
-    assert name in TINY, f"the experiment {name!r} has no tiny settings: add them to TINY"
     chosen = REGISTRY[name]
     before, seeds = torch.random.get_rng_state(), 1 if name in ONE_SEED else 2
     try:

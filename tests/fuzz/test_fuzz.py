@@ -12,8 +12,8 @@ from tests.fuzz.mutants import MUTANTS, Mutant, caught
 from tests.fuzz.operations import OPERATIONS
 from tests.fuzz.outcomes import AGREES, FAILURES, WEIGHTS, outcome
 
-#: Cases of one test.
-CHUNK = 50
+#: Cases of one test, and of `make check`.
+CHUNK, IN_CHECK = 50, 100
 #: Mistakes that the first cases notice.
 QUICK = ("stale decomposition", "wrong sign in the root of class probabilities")
 
@@ -38,7 +38,7 @@ def test_a_few_cases() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "start",
-    [pytest.param(n, marks=[pytest.mark.release] * (n >= CHECKED / 5)) for n in range(0, CHECKED, CHUNK)],
+    [pytest.param(n, marks=[pytest.mark.release] * (n >= IN_CHECK)) for n in range(0, CHECKED, CHUNK)],
 )
 def test_cases_agree_with_the_dense_truth(start: int) -> None:
     outcomes = check(range(start, start + CHUNK))
@@ -50,7 +50,7 @@ def test_a_seed_makes_the_same_case_each_time() -> None:
 
 
 def test_the_cases_of_make_check_reach_every_operation_likelihood_and_structure() -> None:
-    cases = [random_case(seed, WEIGHTS) for seed in range(CHECKED)]
+    cases = [random_case(seed, WEIGHTS) for seed in range(IN_CHECK)]
     assert {case.operation for case in cases} == set(OPERATIONS)
     assert {type(case.likelihood) for case in cases} == set(osc.likelihoods.REGISTRY.values())
     assert {case.structure.name for case in cases} == set(osc.structures.REGISTRY)

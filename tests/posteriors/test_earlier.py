@@ -187,9 +187,10 @@ def test_training_shrinks_to_the_mean_and_to_earlier_data() -> None:
     "name",
     [
         "map",
+        pytest.param("mean_field_vi", marks=pytest.mark.slow),
         *(
             pytest.param(name, marks=pytest.mark.release)
-            for name in ("mean_field_vi", "swag", "ivon", "vogn", "variational_laplace", "online_laplace")
+            for name in ("swag", "ivon", "vogn", "variational_laplace", "online_laplace")
         ),
     ],
 )

@@ -23,13 +23,13 @@ from osculate.parameters import Network
 from osculate.posteriors import Dropout, Ensemble, Mixture, Point, Snapshots
 from osculate.predictive.variance import functional_mean
 from tests.errors import says
-from tests.laws import assert_close, some_slow, targets
+from tests.laws import assert_close, in_turn, targets
 
 LIKELIHOODS = (
     Categorical(),
+    Gaussian(0.5),
     Bernoulli(),
     ContinuousBernoulli(),
-    Gaussian(0.5),
     HeteroscedasticGaussian(),
     StudentT(4.0, 0.5),
     Poisson(),
@@ -349,7 +349,7 @@ def test_sampled_members_far_worse_than_their_modes_are_warned_of(ask: Callable)
 # ---- the tasks -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("likelihood", some_slow(LIKELIHOODS), ids=repr)
+@pytest.mark.parametrize("likelihood", in_turn(LIKELIHOODS), ids=repr)
 def test_calibration_takes_a_mixture(likelihood: Likelihood) -> None:
     q, x = mixture(likelihood), inputs()
     y = targets(likelihood, net(), x)

@@ -125,7 +125,7 @@ def test_the_numbers_are_those_of_predict(network: str, likelihood: str, fit: di
     check(*posterior(network, likelihood, prior=prior, **fit))
 
 
-@pytest.mark.parametrize("likelihood", ["categorical", "gaussian", pytest.param("bernoulli", marks=release)])
+@pytest.mark.parametrize("likelihood", ["categorical", "gaussian", pytest.param("bernoulli", marks=slow)])
 @pytest.mark.parametrize("structure", ["kron", pytest.param("diag", marks=release)])
 @pytest.mark.parametrize("subset", ["last_layer", pytest.param("all", marks=slow)])
 def test_refined_posteriors(likelihood: str, structure: str, subset: str) -> None:
@@ -168,7 +168,7 @@ LAYERS = ("conv1d", "conv3d", "conv_transpose2d", "tied", "bias_first", "resnet"
         ("two_inputs", "last_layer"),
         *[pytest.param(name, "last_layer", marks=slow) for name in ENDS if name not in ("unet", "two_inputs")],
         *[
-            pytest.param(name, "all", marks=slow if name in ("tied", "rms_norm", "frozen") else release)
+            pytest.param(name, "all", marks=slow if name in ("conv1d", "tied", "rms_norm") else release)
             for name in LAYERS
         ],
     ],
@@ -334,9 +334,9 @@ def test_exported_programs(network: str, likelihood: str, subset: str) -> None:
 @pytest.mark.parametrize(
     ("network", "likelihood", "refine", "fit"),
     [
-        pytest.param("mlp", "categorical", True, {"structure": "kron", "subset": "last_layer"}, marks=slow),
+        pytest.param("mlp", "categorical", True, {"structure": "kron", "subset": "last_layer"}, marks=release),
         pytest.param("residual", "categorical", False, {"structure": "diag", "subset": "last_layer"}, marks=release),
-        pytest.param("mlp", "gaussian", True, {"structure": "kron"}, marks=release),
+        pytest.param("mlp", "gaussian", True, {"structure": "kron"}, marks=slow),
         pytest.param("mlp", "bernoulli", False, {"structure": "diag"}, marks=release),
         pytest.param("cnn", "categorical", True, {"structure": "kron"}, marks=release),
         *[

@@ -20,7 +20,7 @@ from tests.laws import (
     check_effective_parameters,
     check_functional_variance,
     crossed,
-    some_slow,
+    in_turn,
     targets,
 )
 from tests.zoo import ZOO
@@ -161,7 +161,7 @@ def test_the_fisher_tends_to_the_ggn(structure: str) -> None:
     assert float((one - exact).abs().max()) > 0.05 * float(exact.abs().max())  # one draw is not the expectation
 
 
-@pytest.mark.parametrize("net", some_slow(ZOO))
+@pytest.mark.parametrize("net", in_turn(ZOO))
 def test_without_any_rule_the_fallback_gives_the_same(net: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model, x, y, q = fitted(net, LIKELIHOODS["categorical"], "full")
     for operation in list(RULES):

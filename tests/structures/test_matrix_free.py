@@ -13,7 +13,7 @@ from osculate.curvature import reference
 from osculate.posteriors import Gaussian
 from osculate.structures import MatrixFree
 from tests.errors import says
-from tests.laws import assert_close, check_algebra, check_functional_variance, dense_precision, some_slow, targets
+from tests.laws import assert_close, check_algebra, check_functional_variance, dense_precision, in_turn, targets
 from tests.zoo import VECTORS, ZOO
 
 CATEGORICAL = osc.likelihoods.Categorical()
@@ -48,7 +48,7 @@ def check_within_errors(q: Gaussian, inverse: Tensor) -> None:
     assert abs(float(q.log_det() + inverse.logdet())) < 3 * float(q.precision.log_det_error())
 
 
-@pytest.mark.parametrize("net", some_slow(VECTORS))
+@pytest.mark.parametrize("net", in_turn(VECTORS))
 def test_where_the_sketch_is_exact_so_is_everything(net: str) -> None:
     model, x = ZOO[net].model(), ZOO[net].x(4)
     y = targets(CATEGORICAL, model, x)
