@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTEST := $(BIN)/python -m pytest -n logical --maxprocesses 4 -q --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check check-types check-style-and-demo check-slow bench records docs clean
+.PHONY: help demo test check check-types check-style-demo-site check-slow bench records docs clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 13
@@ -21,23 +21,24 @@ help: ## list the targets
 demo: $(VENV)/.dev ## train, fit, tune and compare on real digits; leaves a run folder with report.html
 	@$(BIN)/osculate demo
 
-test: $(VENV)/.dev ## every module, in at most 5 minutes
+test: $(VENV)/.dev ## every module, in five to ten minutes on two cores
 	@$(PYTEST) -m "not slow and not release"
 
-check: $(VENV)/.docs ## what CI runs: the tests, format, lint, types, demo, then doctests and slow tests
+check: $(VENV)/.docs ## what CI runs: the tests, format, lint, types, demo, site, then doctests and slow tests
 	@$(PYTEST) -m "not slow and not release"
-	@$(MAKE) --no-print-directory -j 2 check-types check-style-and-demo
+	@$(MAKE) --no-print-directory -j 2 check-types check-style-demo-site
 	@OSCULATE_UNCHECKED=1 $(PYTEST) --doctest-modules osculate experiments tests -m "slow and not release"
 
 # On one core each, these take as long as the longer one.
 check-types: $(VENV)/.dev
 	@$(BIN)/mypy
 
-check-style-and-demo: $(VENV)/.dev
+check-style-demo-site: $(VENV)/.docs
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/python -m tests.licences
 	@folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT INT TERM && $(BIN)/osculate demo --output "$$folder/run" --no-progress
+	@$(BIN)/python -m pytest -q tests/test_site.py::test_the_site_is_in_order
 
 check-slow: $(VENV)/.dev ## what takes longer still; run it before a release
 	@$(PYTEST) -m release -p tests.recording --record tests/release.json

@@ -193,10 +193,10 @@ def filled(text: str, records: Mapping[str, Record]) -> str:
     def number(found: re.Match[str]) -> str:
         if found[1] not in records:
             return "–"
-        cells = {(n.row, n.column): str(n) for n in records[found[1]].findings.numbers}
+        cells = {(n.row, n.column): n for n in records[found[1]].findings.numbers}
         if (found[2], found[3]) not in cells:
             raise ValueError(f"the record has no cell {found[0]!r}: the lines of a page name file, row and column.")
-        return cells[found[2], found[3]]
+        return str(cells[found[2], found[3]])
 
     return CELL.sub(number, text)
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import exp, hypot, inf, log, sqrt
 from statistics import mean, stdev
 
@@ -26,7 +27,7 @@ class Sample:
     shared: float = 0.0
     overlap: float = 0.0
 
-    @property
+    @cached_property
     def mean(self) -> float:
         """Mean difference."""
         return mean(self.values)
@@ -36,7 +37,7 @@ class Sample:
         """Standard error of the mean, infinite for a single value."""
         return hypot(self.over_seeds, self.shared) if len(self.values) > 1 else inf
 
-    @property
+    @cached_property
     def over_seeds(self) -> float:
         """The part of the standard error that the values tell."""
         return stdev(self.values) * sqrt(1 / len(self.values) + self.overlap)

@@ -42,7 +42,8 @@ def checked(thing: Any) -> Any:
         if is_dataclass(thing) and "__init__" in vars(thing):
             thing.__init__ = checked(thing.__init__)
         return thing
-    within, name = refusing(thing), f"{thing.__module__}.{thing.__qualname__}"
+    name = f"{thing.__module__}.{thing.__qualname__}"
+    compiled = functools.cache(lambda: refusing(thing))  # when it is called: many functions never are
     shaped = any("jaxtyping." in repr(each) or "[Tensor," in repr(each) for each in thing.__annotations__.values())
 
     @functools.wraps(thing)
@@ -53,45 +54,45 @@ def checked(thing: Any) -> Any:
         if turn > FIRST and turn % LATER:
             return thing(*args, **kwargs)
         if not shaped:
-            return within(*args, **kwargs)  # a memory of sizes would cost more than the check
+            return compiled()(*args, **kwargs)  # a memory of sizes would cost more than the check
         with jaxtyping.jaxtyped("context"):  # a letter stands for one size in all arguments and the result
-            return within(*args, **kwargs)
+            return compiled()(*args, **kwargs)
 
     return call
 
 
-class Decorating(ast.NodeTransformer):
-    """Decorates the functions and classes of a module with :func:`checked`."""
+def decorate(node: ast.AST, nested: bool = False) -> None:
+    """Decorate the functions and classes in a statement or module with :func:`checked`; expressions hold none."""
+    for child in (each for name in ("body", "orelse", "handlers", "finalbody") for each in getattr(node, name, ())):
+        if isinstance(child, ast.ClassDef):
+            child.decorator_list.insert(0, _checked(child))  # after @dataclass
+        within = isinstance(child, ast.FunctionDef)
+        if within and _has_types(child, nested):
+            child.decorator_list.append(_checked(child))
+        decorate(child, nested or within)
 
-    depth = 0
 
-    def visit_Module(self, node: ast.Module) -> ast.AST:
-        docstring = ast.get_docstring(node) is not None
-        node.body.insert(int(docstring), ast.parse("from tests.checking import checked as __checked__").body[0])
-        return self.generic_visit(node)
+def _checked(node: ast.AST) -> ast.expr:
+    return ast.copy_location(ast.Name("__checked__", ast.Load()), node)
 
-    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
-        node.decorator_list.insert(0, ast.Name("__checked__", ast.Load()))  # after @dataclass
-        return self.generic_visit(node)
 
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
-        arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
-        annotations = [a for a in (node.returns, *(argument.annotation for argument in arguments)) if a]
-        operator = node.name.startswith("__") and node.name not in ("__init__", "__call__")  # may say NotImplemented
-        if annotations and not operator and (not self.depth or any("[Tensor," in ast.unparse(a) for a in annotations)):
-            node.decorator_list.append(ast.Name("__checked__", ast.Load()))
-        self.depth += 1
-        self.generic_visit(node)
-        self.depth -= 1
-        return node
+def _has_types(node: ast.FunctionDef, nested: bool) -> bool:
+    """True if a function has annotations to check: of one within another function only those with a shape."""
+    arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+    annotations = [a for a in (node.returns, *(argument.annotation for argument in arguments)) if a]
+    operator = node.name.startswith("__") and node.name not in ("__init__", "__call__")  # may say NotImplemented
+    return bool(annotations) and not operator and (not nested or any("[Tensor," in ast.unparse(a) for a in annotations))
 
 
 class Loader(SourceFileLoader):
     """Compiles the decorated source."""
 
     def source_to_code(self, data: Any, path: Any, **options: Any) -> Any:  # type: ignore[override]
-        tree = Decorating().visit(ast.parse(decode_source(data), path))
-        return compile(ast.fix_missing_locations(tree), path, "exec", dont_inherit=True)
+        tree = ast.parse(decode_source(data), path)
+        decorate(tree)
+        docstring = ast.get_docstring(tree) is not None
+        tree.body.insert(int(docstring), ast.parse("from tests.checking import checked as __checked__").body[0])
+        return compile(tree, path, "exec", dont_inherit=True)
 
     def exec_module(self, module: ModuleType) -> None:
         kept = functools.partial(cache_from_source, optimization=TAG)

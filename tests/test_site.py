@@ -133,7 +133,7 @@ def test_what_is_wrong_with_a_page_is_found(text: str, tmp_path: Path) -> None:
     assert bool(list(complaints(tmp_path))) == (text != GOOD)
 
 
-@pytest.mark.slow
+@pytest.mark.release  # `make check` runs it beside the check of types
 def test_the_site_is_in_order(tmp_path: Path) -> None:
     """Without running the gallery, whose pages test_gallery.py runs as scripts; `make docs` checks all of it."""
     pytest.importorskip("mkdocs", reason="the extra docs is not installed: make docs installs it")

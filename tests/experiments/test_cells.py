@@ -36,8 +36,8 @@ INTERRUPTED = (
     "functions-sensitivity",
 )
 #: Those that run in `make test` and in `make check`; the others keep their cells in the same way.
-QUICK = ("functions-sensitivity",)
-SHORT = ("linlap-images", "linlap-uci-classification", "aevb-implicit")
+QUICK = ("linlap-images",)
+SHORT = ("linlap-uci-classification", "aevb-implicit")
 RESULT = ({("row", "a column"): [0.1, None], 3: (1, "two")}, torch.tensor([0.1, 0.7]), {"x": [(1, 2), True]})
 
 
