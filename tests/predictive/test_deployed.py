@@ -5,6 +5,7 @@ import logging
 import threading
 import warnings
 from functools import cache
+from itertools import cycle
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,12 @@ from tests.zoo import ZOO
 
 BATCHES = (1, 7, 256)
 slow, release = pytest.mark.slow, pytest.mark.release
+FITS: list[dict[str, object]] = [
+    {"structure": structure, "subset": subset}
+    for structure in ("kron", "ekfac", "diag", "full", "block")
+    for subset in ("all", "last_layer", ["2"], osc.Subnetwork(0.5, "magnitude"))
+    if structure in ("diag", "full") or not isinstance(subset, osc.Subnetwork)
+]
 
 
 def mlp(outputs: int) -> nn.Module:
@@ -97,16 +104,9 @@ def check(q: osc.posteriors.Gaussian, x: Tensor, module: Deployed | None = None)
         ("mlp", "categorical", {"structure": "diag"}),
         ("mlp", "categorical", {"structure": "kron", "subset": "last_layer"}),
         *[
-            pytest.param(
-                "mlp",
-                likelihood,
-                {"structure": structure, "subset": subset},
-                marks=slow if likelihood == "categorical" else release,
-            )
+            pytest.param("mlp", likelihood, fit, marks=mark)
             for likelihood in LIKELIHOODS
-            for structure in ("kron", "ekfac", "diag", "full", "block")
-            for subset in ("all", "last_layer", ["2"], osc.Subnetwork(0.5, "magnitude"))
-            if structure in ("diag", "full") or not isinstance(subset, osc.Subnetwork)
+            for fit, mark in zip(FITS, cycle([slow, release, release] if likelihood == "categorical" else [release]))
         ],
         *[
             pytest.param(network, likelihood, {"structure": structure}, marks=release)
