@@ -48,10 +48,10 @@ def checked(thing: Any) -> Any:
 
     @functools.wraps(thing)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if jaxtyping.config.jaxtyping_disable or get_proxy_mode() is not None:  # or sizes are symbols of a graph
-            return thing(*args, **kwargs)
         calls[name] = turn = calls.get(name, 0) + 1
         if turn > FIRST and turn % LATER:
+            return thing(*args, **kwargs)
+        if jaxtyping.config.jaxtyping_disable or get_proxy_mode() is not None:  # or sizes are symbols of a graph
             return thing(*args, **kwargs)
         if not shaped:
             return compiled()(*args, **kwargs)  # a memory of sizes would cost more than the check
