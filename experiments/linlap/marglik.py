@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 import osculate as osc
-from experiments import Claim, Findings, Number, Record, Runner, Table, experiment, printed, seeded, train
+from experiments import Claim, Findings, Number, Record, Runner, Table, experiment, paired, printed, seeded, train
 from osculate.training import Training
 
 
@@ -104,7 +104,7 @@ LIKELIHOOD = osc.likelihoods.Categorical()
 #: Names of columns and of runs.
 ACCURACY, LOG_LIKELIHOOD = "accuracy in %", "log likelihood"
 CV, ML = "cross-validation", "marginal likelihood"
-GAIN, ERROR = "gain in log likelihood", "its standard error over test images"
+GAIN = "gain in log likelihood"
 BURN_IN, BY_GRADIENT = "burn-in of one epoch", "by gradient"
 
 
@@ -194,30 +194,43 @@ def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Finding
     todo = [(name, seed) for name in settings.rows for seed in (seeds if name in repeated else seeds[:1])]
     absent = [name for name in dict.fromkeys(name for name, _ in todo) if not is_there(name, settings)]
     todo = [(name, seed) for name, seed in todo if name not in absent]
-    for (name, _), found in zip(todo, runner.each("rows of the table", todo, partial(row_of, settings)), strict=True):
+    apart: dict[str, list[Tensor]] = {}
+    each = runner.each("rows of the table", todo, partial(row_of, settings))
+    for (name, _), (found, by_image) in zip(todo, each, strict=True):
         table.add(name, found)
+        for part, values in by_image.items():
+            apart.setdefault(part, []).append(values)
     columns = [f"{way}: {what}" for way in (CV, ML) for what in (ACCURACY, LOG_LIKELIHOOD)]
     theirs = printed(columns, {name: row.printed for name, row in ROWS.items()})
     numbers = (*table.numbers(printed=theirs), *numbers_of_starts(starts))
-    return Findings(numbers, claims(starts), {"starts": starts, "absent": absent})
+    errors = {part: float(f"{paired.bootstrap_error(torch.stack(rows).numpy()):.3g}") for part, rows in apart.items()}
+    return Findings(numbers, claims(starts), {"starts": starts, "absent": absent, paired.ERRORS: errors})
 
 
-def compared(task: Task, grid: Sequence[float]) -> dict[str, float]:
-    """Compare the best network of the grid with that of the marginal likelihood on the test images."""
+def compared(name: str, task: Task, grid: Sequence[float]) -> tuple[dict[str, float], dict[str, Tensor]]:
+    """Compare the best network of the grid with that of the marginal likelihood on the test images.
+
+    Returns:
+        Numbers by column, and the differences of each image by part of a claim.
+    """
     x, y = task.data.test
     chosen = min(task.on_grid(grid), key=lambda pair: pair[0])[1]
     q = task.by_evidence().posterior
-    found = {}
-    logs = {}
+    found, logs, right = {}, {}, {}
     for way, model in ((CV, chosen), (ML, q.model)):
-        logs[way] = log_likelihoods(model, (x, y))
-        found[f"{way}: {ACCURACY}"] = 100 * osc.metrics.accuracy(outputs(model, x).softmax(-1), y)
+        logs[way] = log_likelihoods(model, (x, y)).double()
+        right[way] = 100 * (outputs(model, x).argmax(-1) == y).double()
+        found[f"{way}: {ACCURACY}"] = float(right[way].mean())
         found[f"{way}: {LOG_LIKELIHOOD}"] = float(logs[way].mean())
-    gain = (logs[ML] - logs[CV]).double()
+    gain = logs[ML] - logs[CV]
+    by_image = {
+        f"{name}, {GAIN}": gain,
+        paired.columns_of(name, f"{ML}: {ACCURACY}", f"{CV}: {ACCURACY}"): right[ML] - right[CV],
+    }
     parts = zip(x[:LINEARISED].split(250), y[:LINEARISED].split(250), strict=True)
     linearised = torch.stack([osc.predict(q, a).log_prob(b).sum() for a, b in parts]).sum()
     found[f"{ML}, linearised: {LOG_LIKELIHOOD}"] = float(linearised) / len(y[:LINEARISED])
-    return found | {GAIN: float(gain.mean()), ERROR: float(gain.std() / len(gain) ** 0.5)}
+    return found | {GAIN: float(gain.mean())}, by_image
 
 
 def is_there(name: str, settings: Settings) -> bool:
@@ -229,9 +242,9 @@ def is_there(name: str, settings: Settings) -> bool:
     return True
 
 
-def row_of(settings: Settings, name: str, seed: int) -> dict[str, float]:
-    """Return the numbers of a row."""
-    return compared(Task.of(name, settings, seed), settings.grid)
+def row_of(settings: Settings, name: str, seed: int) -> tuple[dict[str, float], dict[str, Tensor]]:
+    """Return the numbers of a row, and the differences of each image."""
+    return compared(name, Task.of(name, settings, seed), settings.grid)
 
 
 def from_starts(task: Task, settings: Settings, seed: int, runner: Runner) -> dict[str, Any]:
