@@ -28,9 +28,10 @@ page for each table or figure, with all numbers, the evidence in words and the f
 
 "Holds": the whole 90 % interval of the difference over seeds clears the margin of the claim; "does not hold": all of it
 falls short; otherwise "undecided" ([the rule](../docs/decisions/0039-verdicts.md)). Headlines of a document are judged
-together (Holm). Claims of cost and exact ones repeat without seeds. The last column says how many verdicts are expected
-to be wrong, at most, if the margins are fair: those that were set before the run have a † on their page.
-[Why claims do not hold]({folder}/causes.md), where it was tested.
+together (Holm). The number of a claim of several parts is that of the part that decides. Claims of cost and exact ones
+repeat without seeds. The last column says how many verdicts are expected to be wrong, at most, if the margins are fair:
+those that were set before the run have a † on their page. [Why claims do not hold]({folder}/causes.md), where it was
+tested.
 """
 KEYS = """**Headlines** (bold): a chance of at most {chance:.0%} that any is wrong (Holm). Of the {number} claims with \
 two or more seeds, at most {wrong:.1f} verdicts are expected to be wrong, if margins are fair († set before the run). \
@@ -132,10 +133,9 @@ def page(document: Document, records: Mapping[str, Record]) -> str:
         seeds = str(outcome.seeds) if outcome.seeds else "" if statement.kind == "seeds" else statement.kind
         said = f"**{verdict}**" if verdict in (HOLDS, FAILS) else verdict
         said += " (one seed)" if outcome.seeds == 1 else _alone(outcome, verdict)
-        bar = r"\|"  # within a cell of a table
         where = name if first else ""
         text += "†" if each.before and not statement.after else ""
-        numbers = f"{outcome.quoted.replace('|', bar)} | {outcome.asked}"
+        numbers = f"{_escaped(outcome.quoted)} | {outcome.asked}"
         lines.append(f"| {where} | {text} | {said} | {numbers} | {seeds} | {scale} | {statement.protocol} |")
         last = each.id
     failed = [(each.id, statement.text) for each, statement, _, verdict in rows if verdict == FAILS]
@@ -165,7 +165,7 @@ def _unexplained(failed: Sequence[tuple[str, str]]) -> Iterator[str]:
     if failed:
         known = sum(claim in CAUSES for claim in failed)
         some = f"{known} {'has' if known == 1 else 'have'} a [tested cause](causes.md)"
-        yield f"Of {len(failed)} claims that do not hold {some}; of the others it is unknown."
+        yield f"Of {len(failed)} claims that do not hold {some}; of the others the cause is unknown."
         yield ""
 
 
@@ -237,16 +237,17 @@ def section(record: Record, name: str, folder: Path) -> str:
         + (f"[All claims of {where}]({where}.md)." if where else "")
         + _tried(record)
         + (f" {added} Data that only the figure shows are of the earlier seeds." if added else ""),
-        "\nWhere a cell has two numbers, the one in brackets is the document's. ± is one standard error over seeds. In "
-        "italics is what the rule of verdicts compares, then the evidence as the measurement puts it.\n",
+        "\nIn italics is what the rule of verdicts compares, then the evidence as the measurement puts it. In the "
+        "table ± is one standard error over seeds; of two numbers in a cell the one in brackets is the document's.\n",
     ]
+    lines += [*map(_claim, record.findings.claims), ""]
     if (folder / f"{name}.png").is_file():
         lines.append(f"![{record.title}]({name}.png)\n")
     heading, *rows = record.findings.table()
     if rows:
-        lines += [f"| | {' | '.join(heading[1:])} |", "|---" * len(heading) + "|"]
-        lines += [f"| {' | '.join(cells)} |" for cells in rows]
-    return "\n".join([*lines, "", *map(_claim, record.findings.claims), ""])
+        lines += [f"| | {' | '.join(map(_escaped, heading[1:]))} |", "|---" * len(heading) + "|"]
+        lines += [*(f"| {' | '.join(map(_escaped, cells))} |" for cells in rows), ""]
+    return "\n".join(lines)
 
 
 def _tried(record: Record) -> str:
@@ -255,6 +256,11 @@ def _tried(record: Record) -> str:
     words = "needs an accelerator; a test takes three steps of it" if len(found) == 1 else ""
     words = words or "need an accelerator; a test takes three steps of each"
     return f" Not run: {' and '.join(found)} {words}." if found else ""
+
+
+def _escaped(cell: str) -> str:
+    """Return the text of a cell of a table."""
+    return cell.replace("|", r"\|")
 
 
 def _claim(claim: Claim) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from experiments.paired import beside, columns_of, errors_in
 from experiments.record import FAILS, HOLDS, UNDECIDED, UNTESTED, Claim, Number, Record, readable, rough
-from experiments.rule import Evidence, Sample
+from experiments.rule import LEVEL, Evidence, Sample
 from osculate.registry import choose
 
 #: Values of a quantity, one a seed, and of what it is compared with, if it is compared with another quantity.
@@ -281,11 +281,14 @@ class Statement:
         )
         seeds = len(sample.values)
         number = test.words(sample, test.parts(record)[name][1] is not None)
-        words = f"{name}: {number}{_interval(test, sample)}, asked: {test.question}"
+        # one part that is refuted refutes all, and so counts for their number; a difference may leave zero either way
+        chances = self.looks * (len(parts) * (2 if test.direction == WITHIN else 1) if refuted else 1)
+        words = f"{name}: {number}{_interval(test, sample, chances)}, asked: {test.question}"
         if len(parts) > 1:
             words += f"; of {len(parts)} parts the {'clearest against it' if refuted else 'least clear'}"
         if self.looks > 1:
             words += f"; judged {self.looks} times, each at 1/{self.looks} of the level"
+        words += "; decided with the other headlines (Holm)" if self.headline else ""
         words += "; one seed" if seeds == 1 else ""
         each = tuple(evidence.times(self.looks).verdict() for *_, evidence in parts)
         return Outcome(whole.times(self.looks), number, seeds, words, test.asked, each)
@@ -304,11 +307,13 @@ def _mean(number: Number) -> float:
     return number.pair[0]
 
 
-def _interval(test: Test, sample: Sample) -> str:
+def _interval(test: Test, sample: Sample, chances: int) -> str:
+    """Return the interval that decides, in words: at the level over the number of chances of a wrong verdict."""
     if len(sample.values) < 2:
         return ""
-    ends = [exp(min(end, 700.0)) if test.unit == RATIO else end for end in sample.interval()]
-    return f", 90 % interval {readable(ends[0])} to {readable(ends[1])}"
+    level = 1 - 2 * LEVEL / chances
+    ends = [exp(min(end, 700.0)) if test.unit == RATIO else end for end in sample.interval(level)]
+    return f", {100 * level:.3g} % interval {readable(ends[0])} to {readable(ends[1])}"
 
 
 def rejudged(record: Record, statements: Iterable[Statement], verdicts: Mapping[str, bool | None]) -> Record:
