@@ -165,7 +165,7 @@ def _unexplained(failed: Sequence[tuple[str, str]]) -> Iterator[str]:
     if failed:
         known = sum(claim in CAUSES for claim in failed)
         some = f"{known} {'has' if known == 1 else 'have'} a [tested cause](causes.md)"
-        yield f"Of {len(failed)} claims that do not hold {some}; of the others the cause is unknown."
+        yield f"Of {len(failed)} claims that do not hold {some}; of the others it is unknown or suspected."
         yield ""
 
 
