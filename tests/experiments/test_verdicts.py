@@ -369,7 +369,7 @@ def test_a_question_is_answered_from_the_readme() -> None:
     answer = " ".join(section.split("<!--")[0].split())
     assert "](experiments/results/S0.md)" in answer
     assert "against the best score of the VAE, −log p" in answer
-    assert "against WAIC of the VAE" in answer
+    assert "falls short of the VAE's WAIC" in answer
     found = records()["lae-figure9"]
     for pair, decides in (("MNIST → KMNIST", "holds"), ("Fashion-MNIST → MNIST", "does not hold")):
         claim = next(c for c in found.findings.claims if c.stated.startswith(f"{pair}: σ of a Laplacian"))
