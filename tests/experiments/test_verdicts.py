@@ -394,3 +394,23 @@ def test_a_folder_is_judged_in_place(tmp_path: Path) -> None:
     assert [claim.verdict for claim in changed[name].findings.claims] == [c.verdict for c in found.findings.claims]
     assert judge(tmp_path) == {}
     assert BEYOND.id == "beyond"
+
+
+def test_the_interval_on_a_page_is_the_one_that_decides() -> None:
+    found = Counter[bool | None]()
+    for document in DOCUMENTS:
+        for each, statement in document.statements():
+            record = records().get(each.id)
+            if record is None or statement.headline or isinstance(statement.tests, str):
+                continue
+            outcome = statement.outcome(record)
+            shown = re.search(r"% interval (\S+) to (\S+), asked: (above|below) (\S+?)[,;]? ", outcome.words + " ")
+            if shown is None:
+                continue
+            low, high, bound = (float(shown[n].replace(",", "")) for n in (1, 2, 4))
+            if shown[3] == "below":
+                low, high, bound = -high, -low, -bound
+            expected = {True: bound <= low, False: high <= bound, None: low <= bound <= high}
+            assert expected[outcome.holds], outcome.words
+            found[outcome.holds] += 1
+    assert min(found[verdict] for verdict in (True, False, None)) > 5, found
