@@ -3,16 +3,15 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from itertools import permutations
-from math import hypot
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.optim import Adam, Optimizer
 
 import osculate as osc
 from experiments import Claim, Findings, Record, Resumable, Runner, Table, experiment, paired, seeded, timed
+from experiments.by_image import IMAGES, PLACES, by_image, errors_over_images
 from experiments.evaluation import logs
 from osculate import metrics
 from osculate.data import Dataset
@@ -26,6 +25,8 @@ AGAIN, SINGLE, GGN, KRON = "L2M, drawn labels", "diagonal, single gradients", "d
 MIXED = "ensemble of L2M"
 NLL, ACCURACY, ECE = "test NLL, nats", "accuracy, %", "ECE"
 AUROC, SECONDS = "AUROC, entropy: ", "seconds after training"
+#: The AUROCs averaged over the sets that a task is compared with.
+ON_AVERAGE = "AUROC"
 BINS = 15
 
 
@@ -95,36 +96,7 @@ def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Finding
             rows[f"{TITLES.get(data, data)}: {way}"] = [run[way] for run in runs]
     table = Table.of({row: [run["scores"] for run in runs] for row, runs in rows.items()})
     claim = Claim.over_seeds("Accuracy of the printed formula", "Its precisions are nearly 1/λ + ε for all weights.")
-    return Findings(table.numbers(), (claim,), {paired.ERRORS: errors_over_images(rows)})
-
-
-def errors_over_images(rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, float]:
-    """Return the errors over images of all differences of two rows of a task, by their names."""
-    found = {}
-    for row, other in permutations(rows, 2):
-        if row.partition(": ")[0] != other.partition(": ")[0]:
-            continue
-        for column in (NLL, ACCURACY):
-            own, theirs = ([run["images"][column] for run in rows[name]] for name in (row, other))
-            found[paired.beside(row, other, column)] = paired.difference_error(own, theirs)
-        inside, *far = zip(*(zip(*_sides(rows[name]), strict=True) for name in (row, other)), strict=True)
-        found[beside_on_average(row, other)] = hypot(
-            paired.difference_error(*inside), *(paired.difference_error(*each) / len(far) for each in far)
-        )
-    return {name: float(f"{error:.3g}") for name, error in found.items()}
-
-
-def beside_on_average(row: str, other: str) -> str:
-    """Return the name of the comparison of AUROCs averaged over the sets that a task is compared with."""
-    return paired.beside(row, other, "AUROC")
-
-
-def _sides(runs: Sequence[Mapping[str, Any]]) -> list[list[Tensor]]:
-    """Return for each run the shares of the images of the task, averaged over the other sets, and of each of these."""
-    return [
-        [torch.stack([inside for inside, _ in run["places"]]).mean(0), *(far for _, far in run["places"])]
-        for run in runs
-    ]
+    return Findings(table.numbers(), (claim,), {paired.ERRORS: errors_over_images(rows, ON_AVERAGE)})
 
 
 def scored(settings: Settings, name: str, seed: int) -> dict[str, dict[str, Any]]:
@@ -146,8 +118,8 @@ def scored(settings: Settings, name: str, seed: int) -> dict[str, dict[str, Any]
                 **{AUROC + name: detected.auroc[name]["entropy"] for name in outside},
                 SECONDS: seconds,
             },
-            "images": {NLL: -logs(probs)[torch.arange(len(y)), y], ACCURACY: 100.0 * (probs.argmax(1) == y)},
-            "places": [paired.places(detected.inside["entropy"], far["entropy"]) for far in detected.outside.values()],
+            IMAGES: by_image(probs, y, (NLL, ACCURACY)),
+            PLACES: [paired.places(detected.inside["entropy"], far["entropy"]) for far in detected.outside.values()],
         }
     return found
 

@@ -3,9 +3,10 @@
 Margins that the claims of the first records did not state were set after those runs (decision 39).
 """
 
-from experiments.l2m.classification import beside_on_average
+from experiments.l2m.classification import ON_AVERAGE
 from experiments.l2m.figure1 import MIXED
 from experiments.l2m.uci import PASS, WHOLE
+from experiments.paired import beside
 from experiments.record import Record
 from experiments.statements import (
     ABOVE,
@@ -47,7 +48,7 @@ def detection(ours: str, other: str) -> Parts:
                 cells.setdefault(number.row, []).append(number.values)
         means = {row: [sum(each) / len(each) for each in zip(*values, strict=True)] for row, values in cells.items()}
         pairs = ((f"{task}: {ours}", f"{task}: {other}") for task in TASKS)
-        return {beside_on_average(*pair): (means[pair[0]], means[pair[1]]) for pair in pairs}
+        return {beside(*pair, ON_AVERAGE): (means[pair[0]], means[pair[1]]) for pair in pairs}
 
     return parts
 

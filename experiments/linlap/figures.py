@@ -250,7 +250,7 @@ def predictives(
     precisions = data["precisions"]
     for (name, points), (left, right) in zip(scores.items(), axes, strict=True):
         how: dict[str, dict[str, Any]] = {
-            way: {"color": style.WAYS[n % 5], "marker": "so^Dv"[n % 5]} for n, way in enumerate(points)
+            way: {"color": style.WAYS[n % 7], "marker": "so^Dv<*"[n % 7]} for n, way in enumerate(points)
         }
         chosen = data["chosen"][name]
         for way, values in data["curves"][name].items():

@@ -1,7 +1,7 @@
 """Fashion-MNIST and CIFAR-10: the network alone, sampled networks, and the linearised predictive."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from typing import Any
@@ -10,7 +10,21 @@ import torch
 from torch import Tensor
 
 import osculate as osc
-from experiments import TITLES, Claim, Findings, Record, Runner, Table, evaluation, experiment, listed, seeded, train
+from experiments import (
+    TITLES,
+    Claim,
+    Findings,
+    Record,
+    Runner,
+    Table,
+    evaluation,
+    experiment,
+    listed,
+    paired,
+    seeded,
+    train,
+)
+from experiments.by_image import IMAGES, PLACES, by_image, errors_over_images
 from experiments.evaluation import Difference
 from experiments.record import printed
 
@@ -72,9 +86,10 @@ class Settings:
 
 MODE, SAMPLED, SAME = "MAP", "sampled, precision by validation", "sampled, layerwise precisions by the evidence"
 TUNED, EVIDENCE = "linearised, precision by validation", "linearised, layerwise precisions by the evidence"
-ROWS = (MODE, SAMPLED, SAME, TUNED, EVIDENCE)
-AUROC = "OOD AUROC"
-COLUMNS = ("accuracy, %", "NLL", "ECE", AUROC)
+SCALED = "MAP, temperature by validation"
+ROWS = (MODE, SAMPLED, SAME, TUNED, EVIDENCE, SCALED)
+ACCURACY, NLL, AUROC = "accuracy, %", "NLL", "OOD AUROC"
+COLUMNS = (ACCURACY, NLL, "ECE", AUROC)
 #: Out-of-distribution sets; the document's for CIFAR-10, SVHN, is not among those that can be loaded.
 OUTSIDE = {"Fashion-MNIST": ("MNIST",), "CIFAR-10": ("CelebA", "MNIST"), "digits": ("rotated digits",)}
 #: Printed values by row and column.
@@ -89,28 +104,6 @@ PRINTED = printed(
         f"CIFAR-10: {TUNED}": ("81.37", "0.601", "0.084", "0.843 on SVHN"),
     },
 )
-
-
-@dataclass(frozen=True)
-class Run:
-    """One network on one set.
-
-    Args:
-        table: Scores by row and column.
-        gains: Differences to other rows on the same images, by name.
-        curves: Validation NLL of each candidate precision, by way to predict.
-        chosen: Chosen precisions by row.
-    """
-
-    table: Mapping[tuple[str, str], float]
-    gains: Mapping[str, Difference]
-    curves: Mapping[str, Sequence[float]]
-    chosen: Mapping[str, float | Sequence[float]]
-
-    @classmethod
-    def of(cls, cell: Mapping[str, Any]) -> "Run":
-        """Return the run of a kept cell."""
-        return cls(**{**cell, "gains": {name: Difference(**gain) for name, gain in cell["gains"].items()}})
 
 
 @experiment(
@@ -137,27 +130,29 @@ class Run:
 def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Findings:
     """Train a network on each set and predict with it in every way, for each seed."""
     jobs = product(settings.sets, seeds)
-    each = runner.over("networks", jobs, lambda name, seed: asdict(run(name, settings, seed, runner)), "network")
-    runs = {TITLES[name]: [Run.of(cell) for cell in cells] for name, cells in each.items()}
-    table = Table()
-    for title, found in runs.items():
-        table |= {(f"{title}: {r}", c): [each.table[r, c] for each in found] for r in ROWS for c in COLUMNS}
-    gains = {
-        title: {name: Difference.over([each.gains[name] for each in found]) for name in found[0].gains}
-        for title, found in runs.items()
-    }
+    each = runner.over("networks", jobs, lambda name, seed: run(name, settings, seed, runner), "network")
+    runs = {TITLES[name]: cells for name, cells in each.items()}
+    rows = {f"{title}: {row}": [cell["rows"][row] for cell in cells] for title, cells in runs.items() for row in ROWS}
+    table = Table.of({row: [way["scores"] for way in ways] for row, ways in rows.items()})
+    errors = errors_over_images(rows, AUROC)
     data = {
         "precisions": list(settings.precisions),
-        "curves": {title: dict(found[0].curves) for title, found in runs.items()},
-        "chosen": {title: dict(found[0].chosen) for title, found in runs.items()},
+        "curves": {title: dict(cells[0]["curves"]) for title, cells in runs.items()},
+        "chosen": {title: dict(cells[0]["chosen"]) for title, cells in runs.items()},
         "outside": {title: list(OUTSIDE[title]) for title in runs},
+        paired.ERRORS: errors,
     }
-    return Findings(table.numbers(printed=PRINTED), claims(gains), data)
+    return Findings(table.numbers(COLUMNS, PRINTED), claims(table, errors, list(runs)), data)
 
 
-def run(name: str, settings: Settings, seed: int, runner: Runner) -> Run:
-    """Train, fit, choose the precisions on validation data, and score the test images."""
-    title = TITLES[name]
+def run(name: str, settings: Settings, seed: int, runner: Runner) -> dict[str, Any]:
+    """Train, fit, choose the precisions and the temperature on validation data, and score the test images.
+
+    Returns:
+        The "rows": "scores" by column, scores of each image, and shares that give the AUROCs; the "curves": validation
+        NLL of each candidate precision; the "chosen" precisions.
+    """
+    title, likelihood = TITLES[name], osc.likelihoods.Categorical()
     held_out = settings.held_out
     data = osc.data.load(name, train_size=settings.training.images, validation_size=held_out.validation, seed=seed)
     fit = fitted(data, settings, seed, runner)
@@ -169,6 +164,7 @@ def run(name: str, settings: Settings, seed: int, runner: Runner) -> Run:
     }
     posteriors = {row: candidates[evaluation.best(probs, (x, y))] for row, probs in on_validation.items()}
     posteriors[EVIDENCE] = osc.maximise_evidence(fit.replace(prior=osc.priors.Layerwise(1.0)))
+    scaled = train(osc.methods.TemperatureScaling(fit.model, likelihood), data.validation).posterior
     sets = osc.data.out_of_distribution(data, seed=seed)
     outside = [sets[key][: held_out.outside] for key in OUTSIDE[title]]
     inputs = torch.cat([data.test[0][: held_out.test], *outside])
@@ -180,11 +176,15 @@ def run(name: str, settings: Settings, seed: int, runner: Runner) -> Run:
         SAME: evaluation.sampled(posteriors[EVIDENCE], inputs, settings.samples, seed),
         TUNED: tuned,
         EVIDENCE: by_evidence,
+        SCALED: evaluation.class_probabilities(scaled, inputs),
     }
-    on_validation[MODE] = [evaluation.at_mode(fit, x)]
-    curves = {row: [osc.metrics.nll(evaluation.logs(p), y) for p in each] for row, each in on_validation.items()}
-    chosen = {row: q.prior.precision.tolist() for row, q in posteriors.items()}
-    return Run(*compare(probs, data.test[1][: held_out.test], [len(x) for x in outside]), curves, chosen)
+    on_validation |= {MODE: [evaluation.at_mode(fit, x)], SCALED: [evaluation.class_probabilities(scaled, x)]}
+    targets, sizes = data.test[1][: held_out.test], [len(far) for far in outside]
+    return {
+        "rows": {row: scored(values, targets, sizes) for row, values in probs.items()},
+        "curves": {row: [osc.metrics.nll(evaluation.logs(p), y) for p in each] for row, each in on_validation.items()},
+        "chosen": {row: q.prior.precision.tolist() for row, q in posteriors.items()},
+    }
 
 
 def fitted(data: osc.data.Dataset, settings: Settings, seed: int, runner: Runner) -> osc.posteriors.Gaussian:
@@ -198,76 +198,82 @@ def fitted(data: osc.data.Dataset, settings: Settings, seed: int, runner: Runner
         return fit(curvature=settings.curvature, progress=runner.progress)
 
 
-def compare(
-    probs: Mapping[str, Tensor], y: Tensor, sizes: Sequence[int]
-) -> tuple[dict[tuple[str, str], float], dict[str, Difference]]:
-    """Return the scores of each row, and the differences that the claims are about.
+def scored(probs: Tensor, y: Tensor, sizes: Sequence[int]) -> dict[str, Any]:
+    """Return the scores of a way to predict, those of each image, and the shares that give the AUROC of each set.
 
     Args:
-        probs: Probabilities of the test images and then of the out-of-distribution images, by row.
+        probs: Probabilities of the test images and then of the out-of-distribution images.
         y: Labels of the test images.
         sizes: Sizes of the out-of-distribution sets, whose AUROCs are averaged.
     """
-    count = len(y)
-    table, spread = {}, {}
-    for row, values in probs.items():
-        inside, *others = evaluation.entropy(values).split([count, *sizes])
-        spread[row] = [(inside, other) for other in others]
-        found = evaluation.scores(values[:count], y)
-        found[AUROC] = sum(osc.metrics.auroc(*pair) for pair in spread[row]) / len(sizes)
-        table.update({(row, column): value for column, value in found.items()})
-
-    def nll(row: str, other: str) -> Difference:
-        return evaluation.nll_difference(probs[row][:count], probs[other][:count], y)
-
-    gains = {
-        f"accuracy of {row}": evaluation.accuracy_difference(probs[row][:count], probs[MODE][:count], y)
-        for row in ROWS[1:]
+    inside, *others = evaluation.entropy(probs).split([len(y), *sizes])
+    probs = probs[: len(y)]
+    detected = sum(osc.metrics.auroc(inside, far) for far in others) / len(others)
+    return {
+        "scores": {**evaluation.scores(probs, y), AUROC: detected},
+        IMAGES: by_image(probs, y, (NLL, ACCURACY)),
+        PLACES: [paired.places(inside, far) for far in others],
     }
-    for row, sample in ((TUNED, SAMPLED), (EVIDENCE, SAME)):
-        pairs = [evaluation.auroc_difference(a, b) for a, b in zip(spread[row], spread[MODE], strict=True)]
-        gains[f"AUROC of {row}"] = Difference.over(pairs)
-        gains[f"NLL of {row}"], gains[f"NLL of {sample}"] = nll(row, MODE), nll(sample, row)
-    return table, gains | {"NLL of the evidence against validation": nll(EVIDENCE, TUNED)}
 
 
-def claims(gains: Mapping[str, Mapping[str, Difference]]) -> Iterator[Claim]:
-    """Yield the claims that need words, about differences of rows, by set and name, with errors over the images."""
+def claims(table: Table, errors: Mapping[str, float], titles: Sequence[str]) -> Iterator[Claim]:
+    """Yield the claims that need words, about differences of rows.
 
-    def words(name: str) -> str:
-        return listed({title: each[name] for title, each in gains.items()}, "")
+    Args:
+        table: Values by row and column.
+        errors: Errors of the differences over test images, by name.
+        titles: Titles of the data sets.
+    """
 
-    def claim(text: str, what: str, name: str, rest: str = "") -> Claim:
-        return Claim.over_seeds(text, f"{what}, with its error over images: {words(name)}.{rest}")
+    def words(row: str, other: str, column: str) -> str:
+        found = {}
+        for title in titles:
+            both = f"{title}: {row}", f"{title}: {other}"
+            value = table.mean(both[0], column) - table.mean(both[1], column)
+            found[title] = Difference(value, errors[paired.beside(*both, column)])
+        return listed(found, "")
+
+    def claim(text: str, what: str, row: str, other: str, column: str, rest: str = "") -> Claim:
+        evidence = f"{what}, with its error over images: {words(row, other, column)}.{rest}"
+        return Claim.over_seeds(text, evidence)
 
     nll, accuracy = "NLL less that of the linearised predictive, in nats", "Accuracy less that of MAP, in points"
-    yield claim("linearised predictive on outside images", "AUROC less that of MAP", f"AUROC of {TUNED}")
+    yield claim("linearised predictive on outside images", "AUROC less that of MAP", TUNED, MODE, AUROC)
     yield claim(
         "NLL of the linearised predictive",
         "NLL less that of MAP, in nats",
-        f"NLL of {TUNED}",
-        " The document's differences are -0.014 and -0.004.",
+        TUNED,
+        MODE,
+        NLL,
+        " The document's differences are -0.014 and -0.004. Less that of MAP with a temperature chosen on the same "
+        f"images: {words(TUNED, SCALED, NLL)}.",
     )
     yield claim(
         "accuracy of the linearised predictive",
         accuracy,
-        f"accuracy of {TUNED}",
+        TUNED,
+        MODE,
+        ACCURACY,
         " One network serves all precisions here, so that only the averaging over the logits can change the class.",
     )
     yield claim(
         "sampled networks at their own best precision",
         nll,
-        f"NLL of {SAMPLED}",
+        SAMPLED,
+        TUNED,
+        NLL,
         " The document retrains the network for each precision, and a large one costs it the fit; here it only narrows "
         "the posterior around the same mode.",
     )
-    yield claim("sampled networks at the precisions of the evidence", nll, f"NLL of {SAME}")
-    yield claim("accuracy of sampled networks", accuracy, f"accuracy of {SAME}")
+    yield claim("sampled networks at the precisions of the evidence", nll, SAME, EVIDENCE, NLL)
+    yield claim("accuracy of sampled networks", accuracy, SAME, MODE, ACCURACY)
     yield claim(
         "choice by the evidence and by validation",
         "NLL with layerwise precisions by the evidence less that by validation, in nats",
-        "NLL of the evidence against validation",
-        f" AUROC of the evidence less that of MAP: {words(f'AUROC of {EVIDENCE}')}. The evidence gives the wider "
+        EVIDENCE,
+        TUNED,
+        NLL,
+        f" AUROC of the evidence less that of MAP: {words(EVIDENCE, MODE, AUROC)}. The evidence gives the wider "
         "posterior: it is less sure of test images (ECE in the table) and of outside images. The document tunes "
         "precisions during training.",
     )

@@ -5,6 +5,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from typing import Any
 
 import torch
@@ -23,6 +24,7 @@ from experiments import (
     experiment,
     ignoring,
     listed,
+    paired,
     seeded,
     train,
 )
@@ -103,6 +105,14 @@ class Source:
         if self.kinds:
             return "no corruption", f"severities {self.shifted} to {self.levels[-1]}"
         return f"{self.levels[0]}°", f"{self.shifted}° to {self.levels[-1]}°"
+
+    @property
+    def scores(self) -> dict[str, dict[str, list[int]]]:
+        """Columns by quantity, with the places of the levels that each is the mean over."""
+        shifted = [place for place, level in enumerate(self.levels) if level >= self.shifted]
+        places = dict(zip(self.columns, ([0], shifted), strict=True))
+        titles = {"nll": "NLL", "accuracy": "accuracy, %"}
+        return {key: {f"{title}, {of}": places[of] for of in places} for key, title in titles.items()}
 
 
 @dataclass(frozen=True)
@@ -185,14 +195,16 @@ def subnetwork(fraction: float) -> str:
 )
 def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Findings:
     """Measure the toy and the images for each seed."""
-    table, toys, shifts = Table(), [], {}
+    table, toys, shifts, errors = Table(), [], {}, dict[str, float]()
     for found, shown in runner.each("in-between uncertainty", zip(seeds), partial(toy, settings.toy)):
         table.append(found)
         toys.append(shown)
     for title, each in (("rotated", settings.rotated), ("corrupted", settings.corrupted)):
         runs = list(runner.each(title, zip(seeds), partial(images, each, runner)))
         for run in runs:
-            table.append(numbers(each.source, run))
+            for row, columns in run["images"].items():
+                table.add(f"{each.source.title}: {row}", {name: float(v.mean()) for name, v in columns.items()})
+        errors |= errors_over_images(each, runs)
         shifts[each.source.title] = {
             "levels": list(each.source.levels),
             **{quantity: averaged([run[quantity] for run in runs]) for quantity in ("nll", "accuracy")},
@@ -206,6 +218,7 @@ def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Finding
         "evidence": {key: [each[key] for each in toys] for key in ("noise", "precision")},
         "warned": warned,
         "shifts": shifts,
+        paired.ERRORS: errors,
     }
     return Findings(table.numbers(), claims(table, warned, settings), data)
 
@@ -269,7 +282,8 @@ def images(settings: Images, runner: Runner, seed: int) -> dict[str, dict[str, A
     """Train one network to its mode, and others; score all posteriors at every level of the shift.
 
     Returns:
-        "nll" and "accuracy" at each level by row, and the "chosen" prior precisions by row.
+        "nll" and "accuracy" at each level by row; "images" with those of each image by row and column, as the mean
+        over the levels (and kinds) of the column; and the "chosen" prior precisions by row.
     """
     source = settings.source
     train_size, validation_size = source.train_size, source.validation_size
@@ -277,26 +291,42 @@ def images(settings: Images, runner: Runner, seed: int) -> dict[str, dict[str, A
     sets = shifted(source, data, seed)
     laplace, posteriors = fitted(settings, data, seed, runner)
     chosen = {row: choose_prior(q, data, runner) for row, q in laplace.items()}
-    found: dict[str, dict[str, list[float]]] = {"nll": {}, "accuracy": {}}
+    scored: dict[str, dict[str, list[Tensor]]] = {"nll": {}, "accuracy": {}}
     for x, y in runner.track(sets, f"{source.title}: predictions"):
         for row, q in (posteriors | chosen).items():
             generator = torch.Generator().manual_seed(seed)
             probs = evaluation.probabilities(osc.predict(q, x, samples=settings.samples, generator=generator))
-            found["nll"].setdefault(row, []).append(osc.metrics.nll(evaluation.logs(probs), y))
-            found["accuracy"].setdefault(row, []).append(100 * osc.metrics.accuracy(probs, y))
-    return {**found, "chosen": {row: float(q.prior.precision) for row, q in chosen.items()}}
+            losses = -evaluation.logs(probs)[torch.arange(len(y)), y]
+            for quantity, values in (("nll", losses), ("accuracy", 100.0 * (probs.argmax(-1) == y))):
+                by_image = values.double().unflatten(0, (-1, len(sets[0][1]))).mean(0)
+                scored[quantity].setdefault(row, []).append(by_image)
+    return {
+        **{
+            quantity: {row: [float(level.mean()) for level in levels] for row, levels in rows.items()}
+            for quantity, rows in scored.items()
+        },
+        "images": {
+            row: {
+                column: torch.stack(scored[quantity][row])[levels].mean(0)
+                for quantity, columns in source.scores.items()
+                for column, levels in columns.items()
+            }
+            for row in scored["nll"]
+        },
+        "chosen": {row: float(q.prior.precision) for row, q in chosen.items()},
+    }
 
 
-def numbers(source: Source, run: Mapping[str, Mapping[str, list[float]]]) -> dict[tuple[str, str], float]:
-    """Return the scores without shift, and their means over all levels that count as shifted."""
-    clean, other = source.columns
-    moved = [number for number, level in enumerate(source.levels) if level >= source.shifted]
-    found: dict[tuple[str, str], float] = {}
-    for row in run["nll"]:
-        for quantity, scores in (("NLL", run["nll"][row]), ("accuracy, %", run["accuracy"][row])):
-            found[f"{source.title}: {row}", f"{quantity}, {clean}"] = scores[0]
-            average = sum(scores[n] for n in moved) / len(moved)
-            found[f"{source.title}: {row}", f"{quantity}, {other}"] = average
+def errors_over_images(settings: Images, runs: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Return the errors over test images of the first subnetwork beside all other rows, by their names."""
+    found, ours, title = dict[str, float](), subnetwork(settings.fractions[0]), settings.source.title
+    for quantity, columns in settings.source.scores.items():
+        error = paired.ratio_error if quantity == "nll" else paired.difference_error
+        for other, column in product(runs[0]["images"], columns):
+            if other != ours:
+                both = ([run["images"][row][column] for run in runs] for row in (ours, other))
+                name = paired.beside(f"{title}: {ours}", f"{title}: {other}", column)
+                found[name] = float(f"{error(*both):.3g}")
     return found
 
 

@@ -1,17 +1,19 @@
 """Errors over the test data that all seeds share: beside closed forms, and in the verdict of a claim."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 import osculate as osc
-from experiments import Record, read_record
+from experiments import Record, by_image, read_record
 from experiments.documents import artefact
+from experiments.lae import table3
 from experiments.lae.explained import _error_on_average as on_average
 from experiments.lae.models import AE, METHODS, ONLINE, VARIATIONAL
-from experiments.lae.table3 import ECE, HEADINGS, MODES, PROBS, by_image, errors_over_images
+from experiments.lae.table3 import ECE, HEADINGS, MODES, PROBS
 from experiments.paired import (
     ERRORS,
     area_error,
@@ -75,6 +77,29 @@ def test_an_average_over_pairs_with_separate_images_has_the_errors_of_both() -> 
     assert apart < shared < single
 
 
+def test_differences_of_ways_to_predict_have_the_errors_of_their_images_within_a_task() -> None:
+    generator = torch.Generator().manual_seed(0)
+    y = torch.randint(3, (40,), generator=generator)
+
+    def way() -> dict[str, Any]:
+        probs = torch.rand(40, 3, generator=generator).softmax(1)
+        shares = torch.rand(40, generator=generator), torch.rand(30, generator=generator)
+        return {by_image.IMAGES: by_image.by_image(probs, y, ("NLL", "accuracy")), by_image.PLACES: [shares]}
+
+    ours, other = [way(), way()], [way(), way()]
+    errors = by_image.errors_over_images({"one: ours": ours, "one: other": other, "two: ours": [way()]}, "AUROC")
+    names = [("one: ours", "one: other"), ("one: other", "one: ours")]
+    assert errors.keys() == {beside(*pair, column) for pair in names for column in ("NLL", "accuracy", "AUROC")}
+    nll = [[run[by_image.IMAGES]["NLL"] for run in runs] for runs in (ours, other)]
+    assert errors[beside(*names[0], "NLL")] == pytest.approx(difference_error(*nll), rel=0.01)
+    areas = [[run[by_image.PLACES][0] for run in runs] for runs in (ours, other)]
+    assert errors[beside(*names[0], "AUROC")] == pytest.approx(area_error(*areas), rel=0.01)
+    for run in ours + other:
+        run[by_image.PLACES] *= 2  # a set that stands there twice counts as two of other images
+    twice = by_image.errors_over_images({"one: ours": ours, "one: other": other}, "AUROC")
+    assert twice[beside(*names[0], "AUROC")] < errors[beside(*names[0], "AUROC")]
+
+
 def test_what_completed_images_average_is_what_their_table_shows_and_has_its_error() -> None:
     generator = torch.Generator().manual_seed(0)
     truth, targets = torch.rand(60, 1, 4, 4, generator=generator), torch.arange(60) % 3
@@ -84,13 +109,13 @@ def test_what_completed_images_average_is_what_their_table_shows_and_has_its_err
     classifier = osc.posteriors.Point(layers, osc.likelihoods.Categorical())
     observed = osc.tasks.lower_half((1, 4, 4))
     record = osc.tasks.imputation(r, truth, observed, draws=5, classifier=classifier, targets=targets)
-    found = by_image(record, truth)
+    found = table3.by_image(record, truth)
     for name, heading in HEADINGS.items():
         if heading in found:
             assert float(found[heading].mean()) == pytest.approx(record.scores[name], rel=1e-5)
     other = {**found, PROBS: torch.full((60, 3), 1 / 3), MODES: 1 + torch.rand(60)}
     each = {name: [other if name == VARIATIONAL else found] for name in METHODS}
-    errors = errors_over_images(each, draws=50)
+    errors = table3.errors_over_images(each, draws=50)
     assert errors[beside(ONLINE, AE, ECE)] == 0.0
     assert errors[beside(ONLINE, VARIATIONAL, ECE)] > 0.0
     assert errors[beside(ONLINE, VARIATIONAL, MODES)] > 0.0
