@@ -274,7 +274,7 @@ def claims(table: Table, errors: Mapping[str, float], titles: Sequence[str]) -> 
         TUNED,
         NLL,
         f" AUROC of the evidence less that of MAP: {words(EVIDENCE, MODE, AUROC)}. The evidence gives the wider "
-        "posterior: it is less sure of test images (ECE in the table) and of outside images. The document tunes "
+        "posterior: it is less sure of test images and of outside images. The document tunes "
         "precisions during training.",
     )
 

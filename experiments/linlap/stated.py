@@ -247,7 +247,7 @@ DOCUMENT = Document(
         ),
         Artefact(
             "linlap-sampling",
-            "Section 4",
+            "Section 3",
             (
                 Statement(
                     "Half of the sampled networks' values are off scale, 5 % linearised",
@@ -320,7 +320,7 @@ DOCUMENT = Document(
             "Section 4",
             (
                 Statement(
-                    "In-between uncertainty: full above Kronecker above diagonal",
+                    "Error bars, gap/data: full above Kronecker above diagonal",
                     "",
                     (
                         Test(ABOVE, RATIO, gap("{}, full, linearised", "{}, kron, linearised", "gap / data", NETWORKS)),

@@ -151,7 +151,8 @@ def claims(runs: Runs) -> Iterator[Claim]:
             worse = listed({name: value for name, value in apart.items() if value > NEAR}, "+.3f")
             yield Claim.over_seeds(
                 f"{words} loss beside {what}",
-                f"Mean difference {sum(apart.values()) / len(apart):+.3f}, largest {max(apart.values()):+.3f}; "
+                f"Beside {'the rate of lowest validation loss' if other is best else what}: mean difference "
+                f"{sum(apart.values()) / len(apart):+.3f}, largest {max(apart.values()):+.3f}; "
                 f"above by {NEAR} nats on {worse or 'none'}.",
             )
 
