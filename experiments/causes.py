@@ -7,6 +7,23 @@ from collections.abc import Mapping
 
 CAUSES: Mapping[tuple[str, str], str] = {
     (
+        "linlap-logistic",
+        "It is nearer to the exact predictive than the mode is",
+    ): (
+        "In part a wide prior: separable data bound the weights on one side alone, and the Gaussian reaches beyond. "
+        "With the prior precisions 0.01, 0.1 and 1 its distance is {{linlap-logistic; Laplace, probit, prior precision "
+        "0.01; |p − exact| over the map}}, {{linlap-logistic; Laplace, probit, prior precision 0.1; |p − exact| over "
+        "the map}} and {{linlap-logistic; Laplace, probit, prior precision 1; |p − exact| over the map}}, the mode's "
+        "{{linlap-logistic; MAP, prior precision 1; |p − exact| over the map}} with the last."
+    ),
+    (
+        "linlap-em",
+        "2,000 samples give the covariance within .15",
+    ): (
+        "Chance alone: the error is {{linlap-em; 2000 samples; covariance: relative error}}, and that of as many "
+        "independent samples from the exact posterior {{linlap-em; 2000 samples; its sampling error}}."
+    ),
+    (
         "linlap-subnetwork",
         "10 % by the variances of a diagonal Laplace keep .7",
     ): (
