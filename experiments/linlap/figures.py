@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FixedLocator, FuncFormatter
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter
 
 from osculate import plots
 from osculate.plots import style
@@ -15,6 +15,8 @@ from osculate.plots.bands import scale_to
 
 #: Mean difference and its standard error by way to predict and set.
 Differences = Mapping[str, Mapping[str, Sequence[float]]]
+#: Marked losses of a logarithmic axis, in nats.
+LOSSES = (0.1, 0.2, 0.3, 0.5, 1.0, 2.0, 3.0, 5.0, 10.0)
 
 
 def adapted(data: Mapping[str, Any]) -> Figure:
@@ -267,6 +269,9 @@ def predictives(
         for way, (nll, auroc) in points.items():
             plots.lines(right, {way: ([nll], [auroc])}, dashes="", markersize=8, **how[way])
         right.set_xscale("log")
+        right.xaxis.set_major_locator(FixedLocator(LOSSES))
+        right.xaxis.set_major_formatter("{x:g}")
+        right.xaxis.set_minor_formatter(NullFormatter())
         how_better: dict[str, Any] = {"va": "top", "fontsize": 9, "color": style.GREY, "style": "italic"}
         right.annotate("better", (0.04, 0.96), xycoords="axes fraction", **how_better)
         right.margins(0.15)

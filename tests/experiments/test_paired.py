@@ -121,7 +121,7 @@ def test_what_completed_images_average_is_what_their_table_shows_and_has_its_err
     assert errors[beside(ONLINE, VARIATIONAL, MODES)] > 0.0
 
 
-@pytest.mark.parametrize("name", ["lae-detection", "lae-table3", "l2m-classification"])
+@pytest.mark.parametrize("name", ["lae-detection", "lae-table3", "l2m-classification", "linlap-images"])
 def test_all_that_claims_compare_has_its_error(name: str) -> None:
     record = read_record(RESULTS / f"{name}.json")
     known = artefact(name)
