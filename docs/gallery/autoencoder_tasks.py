@@ -107,8 +107,8 @@ plots.accuracy_against_labels(few.labels, curves, "Digits from few labels", chan
 # ## Findings and limitations
 #
 # * Every score is for one seed on tiny images. `python -m experiments lae-figure9`,
-#   `lae-table3` and `lae-figure12` have three seeds on MNIST, all baselines and standard
-#   errors.
+#   `lae-table3` and `lae-figure12` have three to five seeds on MNIST, all baselines and
+#   standard errors.
 # * Check the mean pixel before trusting a detector: if out-of-distribution images are simply
 #   darker or brighter, it does as well as any network.
 # * Imputations of a plain autoencoder differ only through their initial noise. Several

@@ -108,8 +108,8 @@ print(f"linearised predictive, from 1        test NLL {whole:.3f}")
 # * On this small, clean data set the evidence is *not* as good as the grid. Its precisions
 #   are larger than those chosen on held-out images, and the test NLL is higher. The evidence
 #   measures how well the linearised Gaussian model explains the training data; the grid
-#   optimises the score itself. On MNIST the two agree more closely (`python -m experiments
-#   linlap-marglik`).
+#   optimises the score itself. On MNIST, too, the evidence is behind, by less (`python -m
+#   experiments linlap-marglik`).
 # * The precision of a tensor that is hardly needed keeps growing (the last bias). During
 #   training it is capped at ten times N, so that the tensor can recover.
 # * Layers before a batch normalisation have no scale of their own, so their precisions

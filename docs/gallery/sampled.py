@@ -142,5 +142,5 @@ for precision in (0.1, 1.0, 10.0):
 #   collected during training (SWAG) are each good networks; samples from a Gaussian at one
 #   mode are not.
 #
-# `python -m experiments linlap-sampling` repeats both demonstrations over three seeds, with
+# `python -m experiments linlap-sampling` repeats both demonstrations over five seeds, with
 # verdicts on the claims of the tutorial.
