@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 import osculate as osc
+from experiments.by_image import IMAGES, PLACES
 from experiments.evaluation import (
     Difference,
     at_mode,
@@ -87,12 +88,12 @@ class TestImages:
         y = torch.arange(30) % 3
         sure = torch.cat([torch.nn.functional.one_hot(y, 3).float(), torch.full((20, 3), 1 / 3)])
         guess = torch.full((50, 3), 1 / 3) + 0.01 * torch.rand(50, 3)
-        probs = {row: sure if row == m.TUNED else guess / guess.sum(1, keepdim=True) for row in m.ROWS}
-        table, gains = m.compare(probs, y, [12, 8])
-        assert [table[m.TUNED, column] for column in m.COLUMNS] == [100, 0, 0, 1]
-        assert gains[f"AUROC of {m.TUNED}"].value > 0.2
-        assert gains[f"NLL of {m.TUNED}"].value == pytest.approx(-table[m.MODE, "NLL"], abs=1e-5)
-        assert gains[f"accuracy of {m.TUNED}"].value == pytest.approx(100 - table[m.MODE, "accuracy, %"])
+        way = m.scored(sure, y, [12, 8])
+        assert [way["scores"][column] for column in m.COLUMNS] == [100, 0, 0, 1]
+        assert m.scored(guess / guess.sum(1, keepdim=True), y, [12, 8])["scores"][m.AUROC] < 0.8
+        assert float(way[IMAGES][m.NLL].mean()) == pytest.approx(way["scores"][m.NLL])
+        assert float(way[IMAGES][m.ACCURACY].mean()) == pytest.approx(way["scores"][m.ACCURACY])
+        assert [float(above.mean()) for above, _ in way[PLACES]] == [1, 1]
 
 
 class TestClassificationSets:
