@@ -28,6 +28,7 @@ from experiments import (
     seeded,
     train,
 )
+from experiments.by_image import by_image
 
 FULL, DIAGONAL = "full", "diagonal"
 #: The document also compares with VOGN, which is not among the methods of this library.
@@ -296,10 +297,9 @@ def images(settings: Images, runner: Runner, seed: int) -> dict[str, dict[str, A
         for row, q in (posteriors | chosen).items():
             generator = torch.Generator().manual_seed(seed)
             probs = evaluation.probabilities(osc.predict(q, x, samples=settings.samples, generator=generator))
-            losses = -evaluation.logs(probs)[torch.arange(len(y)), y]
-            for quantity, values in (("nll", losses), ("accuracy", 100.0 * (probs.argmax(-1) == y))):
-                by_image = values.double().unflatten(0, (-1, len(sets[0][1]))).mean(0)
-                scored[quantity].setdefault(row, []).append(by_image)
+            for quantity, values in by_image(probs, y, ("nll", "accuracy")).items():
+                over_kinds = values.double().unflatten(0, (-1, len(sets[0][1]))).mean(0)
+                scored[quantity].setdefault(row, []).append(over_kinds)
     return {
         **{
             quantity: {row: [float(level.mean()) for level in levels] for row, levels in rows.items()}
