@@ -20,7 +20,7 @@ def markdown(record: dict[str, Any]) -> str:
 
 def _cells(row: dict[str, Any]) -> list[str]:
     peer = next((found for found in row["peers"] if found["name"] == peers.DEFAULT), None)
-    bounds = [] if row["bound"] is None else [f"≤ {row['bound']:g}"]
+    bounds = [] if row["bound"] is None else [f"≤ {row['bound']:.3g}"]
     if row["name"].startswith("exponent"):  # within a distance of one, also below it
         bounds = [f"1 ± {row['bound'] - 1:.2g}"]
     bounds += [f"≥ {factor:g} × faster" for factor in row["faster"].values()]

@@ -41,7 +41,7 @@ def test_blocks_are_found_and_run_in_order(tmp_path: Path, monkeypatch: pytest.M
         follow([Block("python", 1, "missing")], "example")
 
 
-@pytest.mark.parametrize("name", ["benchmarks", "benchmarks_gpu"])
+@pytest.mark.parametrize("name", ["benchmarks", "benchmarks_refinement", "benchmarks_gpu"])
 def test_the_table_of_speeds_is_the_record(name: str) -> None:
     record = json.loads((ROOT / "benchmarks" / "results" / f"{name}.json").read_text(encoding="utf-8"))
     text = (ROOT / "docs" / "speed.md").read_text(encoding="utf-8")
