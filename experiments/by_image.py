@@ -1,6 +1,6 @@
 """Scores of each test image by several ways to predict, and the errors over these images of their differences."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import permutations
 from math import hypot
 from typing import Any
@@ -28,25 +28,53 @@ def by_image(probs: Float[Tensor, "N C"], y: Int[Tensor, " N"], columns: tuple[s
     return dict(zip(columns, (-logs(probs)[rows, y], 100.0 * (probs.argmax(1) == y)), strict=True))
 
 
-def errors_over_images(rows: Mapping[str, Sequence[Mapping[str, Any]]], detection: str) -> dict[str, float]:
+#: Entries of each row of a table, seed by seed; the rows of several tasks begin with their task and ": ".
+Rows = Mapping[str, Sequence[Mapping[str, Any]]]
+
+
+def errors_over_images(rows: Rows) -> dict[str, float]:
     """Return the errors over images of all differences of two rows of a task, by their names.
 
     Args:
-        rows: Entries :data:`IMAGES` and :data:`PLACES` of every row, seed by seed; rows begin with their task and ": ".
+        rows: Rows with the entry :data:`IMAGES`.
+    """
+    found = {}
+    for row, other in _pairs(rows):
+        for column in rows[row][0][IMAGES]:
+            own, theirs = ([run[IMAGES][column] for run in rows[name]] for name in (row, other))
+            found[paired.beside(row, other, column)] = _rounded(paired.difference_error(own, theirs))
+    return found
+
+
+def errors_of_detection(rows: Rows, detection: str) -> dict[str, float]:
+    """Return the errors over images of all differences of two rows' AUROC, by their names.
+
+    Args:
+        rows: Rows with the entry :data:`PLACES`.
         detection: Name of the AUROC averaged over the out-of-distribution sets.
     """
     found = {}
-    for row, other in permutations(rows, 2):
-        if row.partition(": ")[0] != other.partition(": ")[0]:
-            continue
-        for column in rows[row][0][IMAGES]:
-            own, theirs = ([run[IMAGES][column] for run in rows[name]] for name in (row, other))
-            found[paired.beside(row, other, column)] = paired.difference_error(own, theirs)
+    for row, other in _pairs(rows):
         inside, *far = zip(*(zip(*_sides(rows[name]), strict=True) for name in (row, other)), strict=True)
-        found[paired.beside(row, other, detection)] = hypot(
-            paired.difference_error(*inside), *(paired.difference_error(*each) / len(far) for each in far)
-        )
-    return {name: float(f"{error:.3g}") for name, error in found.items()}
+        error = hypot(paired.difference_error(*inside), *(paired.difference_error(*each) / len(far) for each in far))
+        found[paired.beside(row, other, detection)] = _rounded(error)
+    return found
+
+
+def _pairs(rows: Rows) -> Iterator[tuple[str, str]]:
+    """Yield the names of two rows of the same task and of as many seeds."""
+    for row, other in permutations(rows, 2):
+        if _task(row) == _task(other) and len(rows[row]) == len(rows[other]):
+            yield row, other
+
+
+def _task(row: str) -> str:
+    task, found, _ = row.partition(": ")
+    return task if found else ""
+
+
+def _rounded(error: float) -> float:
+    return float(f"{error:.3g}")
 
 
 def _sides(runs: Sequence[Mapping[str, Any]]) -> list[list[Tensor]]:

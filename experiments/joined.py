@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from experiments.paired import ERRORS
 from experiments.record import UNDECIDED, Claim, Number, Record
 
 
@@ -16,8 +17,9 @@ def joined(before: Record, more: Record) -> Record:
     """Return a record with the seeds of two.
 
     Cells with a value for each seed have the values of both. Others stay those of the first record: cells with one
-    value for all of its seeds, and the data of the figure with their errors over test data. Words of a claim that
-    differ stand side by side; those that the code of today leaves out are left out.
+    value for all of its seeds, and the data of the figure with their errors over test data; where it has no such
+    errors, those of the other seeds count. Words of a claim that differ stand side by side; those that the code of
+    today leaves out are left out.
 
     Args:
         before: A record that is not stale and :func:`grows`, so that today's code gives its numbers.
@@ -43,7 +45,9 @@ def joined(before: Record, more: Record) -> Record:
     others = {_of(new.seeds): new.origin.commit} if new.origin.commit != old.origin.commit else {}
     origin = replace(old.origin, added={**old.origin.added, **others})
     setup = replace(old, seeds=(*old.seeds, *new.seeds), seconds=round(old.seconds + new.seconds, 1), origin=origin)
-    return replace(before, setup=setup, findings=replace(before.findings, numbers=numbers, claims=claims))
+    errors = {ERRORS: more.findings.data[ERRORS]} if ERRORS in more.findings.data else {}
+    data = {**errors, **before.findings.data}
+    return replace(before, setup=setup, findings=replace(before.findings, numbers=numbers, claims=claims, data=data))
 
 
 def _cell(before: Record, more: Record, number: Number, other: Number | None) -> Number:

@@ -11,7 +11,7 @@ from torch.optim import Adam, Optimizer
 
 import osculate as osc
 from experiments import Claim, Findings, Record, Resumable, Runner, Table, experiment, paired, seeded, timed
-from experiments.by_image import IMAGES, PLACES, by_image, errors_over_images
+from experiments.by_image import IMAGES, PLACES, by_image, errors_of_detection, errors_over_images
 from experiments.evaluation import logs
 from osculate import metrics
 from osculate.data import Dataset
@@ -96,7 +96,9 @@ def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Finding
             rows[f"{TITLES.get(data, data)}: {way}"] = [run[way] for run in runs]
     table = Table.of({row: [run["scores"] for run in runs] for row, runs in rows.items()})
     claim = Claim.over_seeds("Accuracy of the printed formula", "Its precisions are nearly 1/λ + ε for all weights.")
-    return Findings(table.numbers(), (claim,), {paired.ERRORS: errors_over_images(rows, ON_AVERAGE)})
+    return Findings(
+        table.numbers(), (claim,), {paired.ERRORS: errors_over_images(rows) | errors_of_detection(rows, ON_AVERAGE)}
+    )
 
 
 def scored(settings: Settings, name: str, seed: int) -> dict[str, dict[str, Any]]:

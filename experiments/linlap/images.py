@@ -24,7 +24,7 @@ from experiments import (
     seeded,
     train,
 )
-from experiments.by_image import IMAGES, PLACES, by_image, errors_over_images
+from experiments.by_image import IMAGES, PLACES, by_image, errors_of_detection, errors_over_images
 from experiments.evaluation import Difference
 from experiments.record import printed
 
@@ -134,7 +134,7 @@ def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Finding
     runs = {TITLES[name]: cells for name, cells in each.items()}
     rows = {f"{title}: {row}": [cell["rows"][row] for cell in cells] for title, cells in runs.items() for row in ROWS}
     table = Table.of({row: [way["scores"] for way in ways] for row, ways in rows.items()})
-    errors = errors_over_images(rows, AUROC)
+    errors = errors_over_images(rows) | errors_of_detection(rows, AUROC)
     data = {
         "precisions": list(settings.precisions),
         "curves": {title: dict(cells[0]["curves"]) for title, cells in runs.items()},

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 import osculate as osc
 from experiments import TITLES, Runner, seeded
+from experiments.by_image import IMAGES, by_image
 from experiments.evaluation import logs
 from osculate import metrics
 from osculate.data import Dataset
@@ -25,6 +26,8 @@ from osculate.training import Training
 
 MAXIMUM, LAPLACE, LABEL, EVERY = "MAP", "VL", "VL, drawn labels", "VL, every step"
 LEARNED, VARIATIONAL, NATURAL = "VL, learned variances", "VI", "IVON"
+#: Scores of which a cell keeps those of each test image, as columns of tables.
+NLL, ACCURACY = "test NLL, nats", "accuracy, %"
 #: VI by ten drawn networks; the row "VI" is the network at the mean.
 DRAWN = "VI, 10 networks"
 LIKELIHOOD = osc.likelihoods.Categorical()
@@ -133,18 +136,21 @@ def measured(run: Run, folder: Path | None = None) -> dict[str, Any]:
         folder: Folder of its checkpoints; None for no checkpoints.
 
     Returns:
-        "best" and "end", each with scores on validation and test images; "epoch", the best one; "loss", "validation"
-        (NLL) and "ratio" (log σ/s) over the epochs; "elbo", the bound in nats per datum, with ``to_end``.
+        "best" and "end", each with scores on validation and test images, and "best" with those of each test image, by
+        part; "epoch", the best one; "loss", "validation" (NLL) and "ratio" (log σ/s) over the epochs; "elbo", the bound
+        in nats per datum, with ``to_end``.
     """
     task, fit = run.task, run.fit
     data = osc.data.load(task.data, train_size=task.train_size, validation_size=task.validation_size, seed=run.seed)
     done, last = trained(run, data, folder)
-    found: dict[str, Any] = {"best": _scores(done, run, data)}
+    probs = _probs(done, run, data)
+    images = {part: by_image(*each, (NLL, ACCURACY)) for part, each in probs.items() if part.startswith("test")}
+    found: dict[str, Any] = {"best": _scores(probs) | {IMAGES: images}}
     if run.to_end and isinstance(done.posterior, Gaussian):
         bound = osc.evidence.elbo(done.posterior, data.train, BOUND_DRAWS, torch.Generator().manual_seed(0))
         found["elbo"] = bound.value / len(data.train[0])
     done.model.load_state_dict(last)
-    found["end"] = _scores(done, run, data, sampled=False)
+    found["end"] = _scores(_probs(done, run, data, sampled=False))
     rows = done.history
     courses = {"loss": "train_loss", "validation": "validation_nll", "ratio": "log_sigma_over_prior"}
     found |= {name: [row[key] for row in rows if key in row] for name, key in courses.items()}
@@ -221,18 +227,22 @@ METHODS: Mapping[str, Callable[..., Method]] = {
 
 
 @torch.no_grad()
-def _scores(done: Training, run: Run, data: Dataset, sampled: bool = True) -> dict[str, dict[str, float]]:
-    """Score the network at the mean and, for a posterior, networks drawn from it, on validation and test images."""
+def _probs(done: Training, run: Run, data: Dataset, sampled: bool = True) -> dict[str, tuple[Tensor, Tensor]]:
+    """Return what the network at the mean and, for a posterior, networks drawn from it predict, with the labels."""
     size, model, found = run.task.test_size, done.model.eval(), {}
     device = next(model.parameters()).device
     for name, (x, y) in {"validation": data.validation, "test": (data.test[0][:size], data.test[1][:size])}.items():
         parts = [model(part.to(device)).softmax(-1).cpu() for part in x.split(ROWS)]
-        found[name] = scores(torch.cat(parts), y)
+        found[name] = torch.cat(parts), y
         if sampled and isinstance(done.posterior, Gaussian):
             generator = torch.Generator().manual_seed(0)
             drawn = osc.predict(done.posterior, x, via="sampled", samples=DRAWS, generator=generator)
-            found[f"{name}, drawn"] = scores(drawn.probs.cpu(), y)  # type: ignore[attr-defined]
+            found[f"{name}, drawn"] = drawn.probs.cpu(), y  # type: ignore[attr-defined]
     return found
+
+
+def _scores(probs: Mapping[str, tuple[Tensor, Tensor]]) -> dict[str, dict[str, float]]:
+    return {part: scores(*each) for part, each in probs.items()}
 
 
 def scores(probs: Float[Tensor, "N C"], y: Tensor) -> dict[str, float]:

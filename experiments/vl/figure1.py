@@ -5,12 +5,16 @@ from dataclasses import dataclass
 from statistics import mean
 from typing import Any
 
-from experiments import TITLES, Claim, Findings, Record, Resumable, Runner, Table, experiment
+import torch
+from torch import Tensor
+
+from experiments import TITLES, Claim, Findings, Record, Resumable, Runner, Table, experiment, paired
+from experiments.by_image import IMAGES, errors_over_images
 from experiments.vl import cells
-from experiments.vl.cells import LAPLACE, MAXIMUM, PUBLISHED, VARIATIONAL, Fit, Run, Task
+from experiments.vl.cells import LAPLACE, MAXIMUM, NLL, PUBLISHED, VARIATIONAL, Fit, Run, Task
 
 #: Scores of a cell, with their columns in the table.
-SCORES = {"nll": "test NLL, nats", "accuracy": "accuracy", "ece": "ECE"}
+SCORES = {"nll": NLL, "accuracy": "accuracy", "ece": "ECE"}
 
 
 @dataclass(frozen=True)
@@ -45,12 +49,18 @@ def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Finding
     jobs = [(method, beta, seed) for method in settings.methods for beta in settings.temperatures for seed in seeds]
     table = Table()
     curves: dict[str, dict[str, dict[str, list[float]]]] = {}
+    losses: dict[str, list[list[Tensor]]] = {}
     for (method, beta), runs in runner.over("trainings", jobs, best).items():
         for row, part in cells.scored_rows(method).items():
             for run in runs:
                 table.add(f"{row}, β = {beta:g}", {column: run[part][name] for name, column in SCORES.items()})
             curves.setdefault(row, {})[f"{beta:g}"] = {name: [run[part][name] for run in runs] for name in SCORES}
-    return Findings(table.numbers(), claims(curves), {"curves": curves})
+        losses.setdefault(method, []).append([run[IMAGES]["test"][NLL] for run in runs])
+    means = {
+        method: [{IMAGES: {NLL: torch.stack(over).mean(0)}} for over in zip(*each, strict=True)]
+        for method, each in losses.items()
+    }
+    return Findings(table.numbers(), claims(curves), {"curves": curves, paired.ERRORS: errors_over_images(means)})
 
 
 def claims(curves: Mapping[str, Mapping[str, Mapping[str, Sequence[float]]]]) -> Iterator[Claim]:

@@ -5,6 +5,7 @@ Margins that the claims of the first records did not state were set after those 
 
 from collections.abc import Mapping
 
+from experiments.paired import beside
 from experiments.record import Record
 from experiments.statements import (
     ABOVE,
@@ -122,7 +123,7 @@ DOCUMENT = Document(
                         Test(
                             BELOW,
                             "nats",
-                            pooled(gap("VL, β = {}", f"{rival}, β = {{}}", NLL, BETAS), f"VL beside {rival}"),
+                            pooled(gap("VL, β = {}", f"{rival}, β = {{}}", NLL, BETAS), beside("VL", rival, NLL)),
                         )
                         for rival in ("MAP", "VI")
                     ),

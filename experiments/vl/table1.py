@@ -4,12 +4,26 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from experiments import Claim, Findings, Record, Resumable, Runner, Table, experiment, printed
+from experiments import Claim, Findings, Record, Resumable, Runner, Table, experiment, paired, printed
+from experiments.by_image import IMAGES, errors_over_images
 from experiments.vl import cells
-from experiments.vl.cells import DRAWN, EVERY, LABEL, LAPLACE, MAXIMUM, NATURAL, PUBLISHED, VARIATIONAL, Fit, Run, Task
+from experiments.vl.cells import (
+    ACCURACY,
+    DRAWN,
+    EVERY,
+    LABEL,
+    LAPLACE,
+    MAXIMUM,
+    NATURAL,
+    NLL,
+    PUBLISHED,
+    VARIATIONAL,
+    Fit,
+    Run,
+    Task,
+)
 
-NLL, ACCURACY, ECE = "test NLL, nats", "accuracy, %", "ECE"
-BETA, EPOCH, RATIO, END = "β", "epoch", "mean log σ/s", "NLL at the last epoch"
+ECE, BETA, EPOCH, RATIO, END = "ECE", "β", "epoch", "mean log σ/s", "NLL at the last epoch"
 #: NLL, accuracy and ECE in the document, of VL, VI, VI with ten networks, and MAP.
 SCORES = {
     "CIFAR-10": ((".23", "92.4", ".017"), (".37", "91.1", ".053"), (".35", "90.2", ".044"), (".43", "90.8", ".058")),
@@ -128,6 +142,7 @@ def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Finding
     table = Table()
     courses: dict[str, Any] = {}
     every: dict[str, dict[str, list[float]]] = {}
+    images: dict[str, list[dict[str, Any]]] = {}
     for (number, method), runs in runner.over("methods and seeds", jobs, best).items():
         row = f"{settings.parts[number].task.title}: {method}"
         for run in runs:
@@ -137,6 +152,7 @@ def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Finding
             table.add(row, {END: run["end"]["test"]["nll"]})
             if DRAWN in scores:
                 table.add(f"{settings.parts[number].task.title}: {DRAWN}", _scores(scores[DRAWN]))
+        images[row] = [{IMAGES: run["best"][IMAGES]["test"]} for run in runs]
         courses[row] = {"beta": runs[0]["beta"], "validation": runs[0]["validation"]}
         every[row] = {beta: [run["every"][beta] for run in runs] for beta in runs[0]["every"]}
     claim = Claim.over_seeds(
@@ -144,7 +160,7 @@ def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Finding
         "The document draws labels; the unbiased regulariser, of the row VL, differentiates a root of Λ.",
     )
     claims = (claim,) if any(LABEL in part.methods for part in settings.parts) else ()
-    data = {"courses": courses, "test NLL by β": every}
+    data = {"courses": courses, "test NLL by β": every, paired.ERRORS: errors_over_images(images)}
     return Findings(table.numbers(printed=printed((NLL, ACCURACY, ECE), PRINTED)), claims, data)
 
 

@@ -87,7 +87,8 @@ def test_differences_of_ways_to_predict_have_the_errors_of_their_images_within_a
         return {by_image.IMAGES: by_image.by_image(probs, y, ("NLL", "accuracy")), by_image.PLACES: [shares]}
 
     ours, other = [way(), way()], [way(), way()]
-    errors = by_image.errors_over_images({"one: ours": ours, "one: other": other, "two: ours": [way()]}, "AUROC")
+    rows = {"one: ours": ours, "one: other": other, "one: a seed less": ours[:1], "two: ours": [way()]}
+    errors = by_image.errors_over_images(rows) | by_image.errors_of_detection(rows, "AUROC")
     names = [("one: ours", "one: other"), ("one: other", "one: ours")]
     assert errors.keys() == {beside(*pair, column) for pair in names for column in ("NLL", "accuracy", "AUROC")}
     nll = [[run[by_image.IMAGES]["NLL"] for run in runs] for runs in (ours, other)]
@@ -96,7 +97,7 @@ def test_differences_of_ways_to_predict_have_the_errors_of_their_images_within_a
     assert errors[beside(*names[0], "AUROC")] == pytest.approx(area_error(*areas), rel=0.01)
     for run in ours + other:
         run[by_image.PLACES] *= 2  # a set that stands there twice counts as two of other images
-    twice = by_image.errors_over_images({"one: ours": ours, "one: other": other}, "AUROC")
+    twice = by_image.errors_of_detection({"one: ours": ours, "one: other": other}, "AUROC")
     assert twice[beside(*names[0], "AUROC")] < errors[beside(*names[0], "AUROC")]
 
 

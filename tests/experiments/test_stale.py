@@ -14,6 +14,7 @@ from experiments.__main__ import main
 from experiments.experiment import changed as with_changes
 from experiments.joined import joined
 from experiments.pages import section
+from experiments.paired import ERRORS
 from experiments.record import HOLDS, UNDECIDED, Claim, Number, Origin, Setup
 from experiments.runner import OutOfTime
 from experiments.sources import SOURCES, Sources, files, minor
@@ -445,6 +446,16 @@ def test_a_cell_of_the_first_record_alone_stays_and_another_is_refused() -> None
     assert joined(first, less).findings.numbers == first.findings.numbers
     with pytest.raises(ValueError, match="it has no cell"):
         joined(replace(first, findings=replace(first.findings, numbers=())), more)
+
+
+def test_errors_over_test_data_are_those_of_the_first_seeds_that_have_them() -> None:
+    def kept(record: Record, **errors: float) -> Record:
+        return replace(record, findings=replace(record.findings, data={ERRORS: errors}))
+
+    bare, more = grown(), kept(grown((2.0,), seeds=(1,)), x=0.1)
+    found = joined(bare, more)
+    assert found.findings.data == {"curve": [1], ERRORS: {"x": 0.1}}
+    assert joined(found, kept(grown((3.0,), seeds=(2,)), x=0.2)).findings.data == found.findings.data
 
 
 def test_only_the_seeds_that_are_lacking_take_time() -> None:
