@@ -150,7 +150,7 @@ def claims(table: Table, problems: Iterable[str]) -> Iterator[Claim]:
     ]
     yield Claim.over_seeds(
         "log density of held-out values",
-        f"They have less on {', '.join(worse) or 'none'}. Of them 68 % should be within one standard deviation.",
+        f"Their mean is lower on {', '.join(worse) or 'none'}. Of them 68 % should be within one standard deviation.",
     )
 
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -56,9 +57,17 @@ def test_an_interrupted_run_goes_on_with_the_next_split(tmp_path: Path, monkeypa
 
 def test_gaps_that_are_none_are_left_out() -> None:
     every = uci.Settings(splits=uci.Splits(20, 20, 20))
-    assert uci.chosen(every, "gap", "naval") == [n for n in range(16) if n not in (8, 11)]
+    assert uci.chosen(every, "gap", "naval") == [0, 7, 14, 15]
     assert uci.chosen(every, "standard", "protein") == list(range(5))
     assert uci.chosen(uci.Settings(), "standard", "boston") == list(range(20))
+
+
+@pytest.mark.parametrize("name", ["boston", "energy", "naval", "yacht"])
+def test_gaps_that_are_measured_leave_out_different_rows(name: str, data_folder: Path) -> None:
+    every = uci.Settings(splits=uci.Splits(20, 20, 20))
+    splits = uci.chosen(every, "gap", name)
+    masks = np.load(data_folder / f"uci_regression/{name}.npz")["gap_test_mask"][splits]
+    assert len(np.unique(masks, axis=0)) == len(splits) - (name == "energy")
 
 
 def test_steps_are_those_that_held_out_data_like_best(monkeypatch: pytest.MonkeyPatch) -> None:
