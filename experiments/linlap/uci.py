@@ -23,8 +23,8 @@ from osculate.data.uci import NAMES
 #: Number of splits of each set.
 STANDARD = {**dict.fromkeys(NAMES, 20), "protein": 5}
 GAP = dict(zip(NAMES, (13, 8, 8, 8, 16, 4, 9, 11, 6), strict=True))
-#: Gap splits that are left out: of naval's inputs, 8 and 11 are constant, and in most others, which grow with the lever's
-#: position, the gap has the rows of the first. Energy's first two have the same rows, and published means count both.
+#: Gap splits that are left out: of naval's inputs, 8 and 11 are constant, and most others grow with the position of the
+#: lever, so that the gap has the rows of the first. Energy's first two have the same rows; published means count both.
 REPEATED = {"naval": (*range(1, 7), *range(8, 14))}
 #: Sets by size.
 MEDIUM, LARGE = ("concrete", "wine"), ("kin8nm", "naval", "power", "protein")
