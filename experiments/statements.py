@@ -140,6 +140,9 @@ class Test:
 class Limit:
     """Bounds, both included, of numbers that repeat without seeds: a cost, or what follows from a computation.
 
+    A cost with several repeats is judged by the interval of its mean, like a comparison over seeds; one with a single
+    repeat as it is.
+
     Args:
         rows: Rows of the record's table.
         columns: Columns; the numbers of each row must be within the bounds.
@@ -147,7 +150,7 @@ class Limit:
         high: Upper bound.
         over: Column by which the numbers of the same row are divided; empty for none.
         largest: Only the largest number of each row is judged.
-        exact: Every repeat is judged, and not the mean over repeats.
+        exact: Every repeat is judged, and not their mean.
     """
 
     rows: Names
@@ -165,23 +168,35 @@ class Limit:
             return f"≤ {self.high:g}"
         return f"≥ {self.low:g}" if self.high == inf else f"{self.low:g} to {self.high:g}"
 
-    def margins(self, record: Record) -> dict[str, tuple[float, str]]:
-        """Return how far each number is within the bounds, below zero outside, and the number in words, by its name.
+    def parts(self, record: Record) -> dict[str, tuple[Sample, str]]:
+        """Return the repeats of each number, and the number in words, by its name.
 
         Raises:
             LookupError: The record lacks a number.
         """
         cells = {(n.row, n.column): n for n in record.findings.numbers if n.values}
-        found = dict[str, tuple[float, str]]()
+        found = dict[str, tuple[Sample, str]]()
         for row in _listed(self.rows):
             numbers = [cells[row, column] for column in _listed(self.columns)]
             for number in [max(numbers, key=_mean)] if self.largest else numbers:
                 by = _mean(cells[row, self.over]) if self.over else 1.0
-                values = [value / by for value in (number.values if self.exact else [_mean(number)])]
-                words = f"{readable(values[0])}×" if self.over else str(number)
-                margin = min(min(value - self.low, self.high - value) for value in values)
-                found[f"{row}, {number.column}" + (f" over {self.over}" if self.over else "")] = margin, words
+                sample = Sample(tuple(value / by for value in number.values))
+                words = f"{readable(sample.mean)}×" if self.over else str(number)
+                found[f"{row}, {number.column}" + (f" over {self.over}" if self.over else "")] = sample, words
         return found
+
+    def margin(self, sample: Sample) -> float:
+        """Return how far the mean is within the bounds, or the repeat farthest out; below zero outside."""
+        judged = sample.values if self.exact else (sample.mean,)
+        return min(min(value - self.low, self.high - value) for value in judged)
+
+    def evidence(self, sample: Sample) -> Evidence:
+        """Judge one number."""
+        if self.exact or len(sample.values) == 1:
+            inside = self.margin(sample) >= 0
+            return Evidence(float(not inside), float(inside))
+        over, under = Evidence.above(sample, self.low), Evidence.above(sample.negative, -self.high)
+        return Evidence(max(over.false, under.false), min(over.true, under.true))
 
 
 @dataclass(frozen=True)
@@ -209,7 +224,7 @@ class Outcome:
         """True if the claim holds, False if it does not, None if it is undecided or was not measured."""
         if self.evidence:
             return self.evidence.verdict()
-        return None if not self.parts else all(self.parts)
+        return False if False in self.parts else None if not self.parts or None in self.parts else True
 
     @property
     def quoted(self) -> str:
@@ -294,12 +309,19 @@ class Statement:
         return Outcome(whole.times(self.looks), number, seeds, words, test.asked, each)
 
     def _limited(self, record: Record, limits: Sequence[Limit]) -> Outcome:
-        parts = [(limit, name, *found) for limit in limits for name, found in limit.margins(record).items()]
-        limit, name, _, number = min(parts, key=lambda part: part[2])
-        words = f"{name}: {number}, asked: {limit.asked}"
+        parts = [(limit, name, *found) for limit in limits for name, found in limit.parts(record).items()]
+        # one number that is refuted refutes all, and so counts for their number
+        evidence = [limit.evidence(sample) for limit, _, sample, _ in parts]
+        each = tuple(Evidence(one.false, min(1.0, len(parts) * one.true)).verdict() for one in evidence)
+        limit, name, sample, number = min(parts, key=lambda part: part[0].margin(part[2]))
+        words = f"{name}: {number}"
+        if not limit.exact and len(sample.values) > 1:
+            chances = len(parts) if limit.margin(sample) < 0 else 1
+            low, high = sample.interval(1 - 2 * LEVEL / chances)
+            words += f", {100 * (1 - 2 * LEVEL / chances):.3g} % interval {readable(low)} to {readable(high)}"
+        words += f", asked: {limit.asked}"
         if len(parts) > 1:
             words += f"; of {len(parts)} numbers the one farthest out, or nearest to its bound"
-        each = tuple(margin >= 0 for _, _, margin, _ in parts)
         return Outcome(None, f"{number} ({name})", 0, f"{words}; {KINDS[self.kind]}", limit.asked, each)
 
 

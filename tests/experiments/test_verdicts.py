@@ -197,8 +197,10 @@ def test_a_record_is_judged_by_its_numbers(ours: tuple[float, ...], verdict: str
 @pytest.mark.parametrize(
     ("limit", "verdict", "kind"),
     [
-        (Limit("fast", "NLL", high=2.0), HOLDS, COST),  # by the mean
-        (Limit("fast", "NLL", high=2.0, exact=True), FAILS, EXACT),  # by every repeat
+        (Limit("fast", "NLL", high=2.0), HOLDS, COST),  # by the interval of the mean
+        (Limit("fast", "NLL", high=1.75), UNDECIDED, COST),
+        (Limit(("slow", "fast"), "NLL", 1.65, 1.75), FAILS, COST),  # one number refutes all
+        (Limit("fast", "NLL", high=1.75, exact=True), FAILS, EXACT),  # by every repeat
         (Limit("fast", "NLL", low=2.0), FAILS, COST),
         (Limit(("fast", "slow"), "NLL", 0.0, 3.0), FAILS, COST),
         (Limit("slow", "NLL", 2.0, 2.5, over="NLL"), FAILS, COST),
@@ -207,9 +209,25 @@ def test_a_record_is_judged_by_its_numbers(ours: tuple[float, ...], verdict: str
 )
 def test_a_cost_is_judged_by_its_limit(limit: Limit, verdict: str, kind: str) -> None:
     statement = Statement("it is fast", "", (limit,))
-    claim = rejudged(record(fast=(1.0, 2.5), slow=(4.0, 4.0)), (statement,), {}).findings.claims[0]
+    claim = rejudged(record(fast=(1.6, 1.7, 1.8), slow=(4.0, 4.0, 4.0)), (statement,), {}).findings.claims[0]
     assert (claim.verdict, statement.kind) == (verdict, kind)
-    assert statement.outcome(record(fast=(1.0, 2.5))).seeds == 0
+    assert statement.outcome(record(fast=(1.6, 1.7, 1.8))).seeds == 0
+
+
+@pytest.mark.parametrize(("high", "holds"), [(2.0, True), (1.5, False)])
+def test_a_cost_that_does_not_repeat_is_judged_as_it_is(high: float, holds: bool) -> None:
+    outcome = Statement("it is fast", "", (Limit("fast", "NLL", high=high),)).outcome(record(fast=(1.7,)))
+    assert outcome.holds is holds
+    assert "interval" not in outcome.words
+
+
+def test_the_interval_of_a_cost_stands_at_the_level_of_its_numbers() -> None:
+    repeats = {"fast": (1.6, 1.7, 1.8), "slow": (4.0, 4.1, 4.2)}
+    low, high = Sample(repeats["fast"]).interval()
+    words = Statement("it is fast", "", (Limit("fast", "NLL", high=2.0),)).outcome(record(**repeats)).words
+    assert f"90 % interval {low:.3g} to {high:.3g}, asked: ≤ 2;" in words
+    both = Statement("both are fast", "", (Limit(("fast", "slow"), "NLL", high=2.0),)).outcome(record(**repeats))
+    assert "4.1 ± 0.06, 95 % interval" in both.words  # one of two that refutes both
 
 
 def test_the_number_of_parts_that_hold_is_quoted() -> None:
@@ -222,7 +240,7 @@ def test_the_number_of_parts_that_hold_is_quoted() -> None:
     largest = Limit("fast", ("NLL", "ECE"), low=3.0, largest=True)
     numbers = (Number("fast", "NLL", (1.0,)), Number("fast", "ECE", (3.5,)))
     one = Record("test", "t", "d", Setup("small", {}, (0,), 1.0, {}), Findings(numbers, ()))
-    assert largest.margins(one) == {"fast, ECE": (0.5, "3.5")}
+    assert largest.parts(one) == {"fast, ECE": (Sample((3.5,)), "3.5")}
 
 
 def test_a_headline_that_only_the_others_leave_undecided_says_so() -> None:
