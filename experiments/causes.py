@@ -95,8 +95,9 @@ CAUSES: Mapping[tuple[str, str], str] = {
         "… and so does one of VI with noise on the outputs of layers",
     ): (
         "Each layer is computed twice, for the mean and for the variance: {{vl-table2; LeNet: VI; steps of MAP}} steps "
-        "of MAP. With drawn weights, which need one product, it takes {{vl-table2; LeNet: VI, drawn weights; steps of "
-        "MAP}}."
+        "of MAP for LeNet and {{vl-table2; three convolutions: VI; steps of MAP}} for three convolutions. With drawn "
+        "weights, which need one product, it takes {{vl-table2; LeNet: VI, drawn weights; steps of MAP}} and "
+        "{{vl-table2; three convolutions: VI, drawn weights; steps of MAP}}."
     ),
     (
         "l2m-uci",

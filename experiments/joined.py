@@ -18,8 +18,8 @@ def joined(before: Record, more: Record) -> Record:
 
     Cells with a value for each seed have the values of both. Others stay those of the first record: cells with one
     value for all of its seeds, and the data of the figure with their errors over test data; where it has no such
-    errors, those of the other seeds count. Words of a claim that differ stand side by side; those that the code of
-    today leaves out are left out.
+    errors, those of the other seeds stand for all. Words of a claim that differ stand side by side; those that the code
+    of today leaves out are left out.
 
     Args:
         before: A record that is not stale and :func:`grows`, so that today's code gives its numbers.

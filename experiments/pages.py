@@ -29,9 +29,9 @@ page for each table or figure, with all numbers, the evidence in words and the f
 "Holds": the whole 90 % interval of the difference over seeds clears the margin of the claim; "does not hold": all of it
 falls short; otherwise "undecided" ([the rule](../docs/decisions/0039-verdicts.md)). Headlines of a document are judged
 together (Holm). The number of a claim of several parts is that of the part that decides. Claims of cost and exact ones
-repeat without seeds. The last column says how many verdicts are expected to be wrong, at most, if the margins are fair:
-those that were set before the run have a † on their page. [Why claims do not hold]({folder}/causes.md), where it was
-tested.
+repeat without seeds; of a cost the interval over repeats decides. The last column says how many verdicts are expected
+to be wrong, at most, if the margins are fair: those that were set before the run have a † on their page.
+[Why claims do not hold]({folder}/causes.md), where it was tested.
 """
 KEYS = """**Headlines** (bold): a chance of at most {chance:.0%} that any is wrong (Holm). Of the {number} claims with \
 two or more seeds, at most {wrong:.1f} verdicts are expected to be wrong, if margins are fair († set before the run). \
@@ -236,7 +236,11 @@ def section(record: Record, name: str, folder: Path) -> str:
         f"{setup.seconds:.0f} s, torch {setup.versions.get('torch', '?')}. [Record]({name}.json). "
         + (f"[All claims of {where}]({where}.md)." if where else "")
         + _tried(record)
-        + (f" {added} Data that only the figure shows are of the earlier seeds." if added else ""),
+        + (
+            f" {added} Data that only the figure shows, and errors over test data, are of some of the seeds."
+            if added
+            else ""
+        ),
         "\nIn italics is what the rule of verdicts compares, then the evidence as the measurement puts it. In the "
         "table ± is one standard error over seeds; of two numbers in a cell the one in brackets is the document's.\n",
     ]

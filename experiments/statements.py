@@ -112,6 +112,11 @@ class Test:
             found[name] = Sample(tuple(apart), shared.get(name, 0.0), self.overlap)
         return found
 
+    @property
+    def two_sided(self) -> bool:
+        """True if the bounds are on both sides."""
+        return self.direction == WITHIN
+
     def evidence(self, sample: Sample) -> Evidence:
         """Judge one part."""
         bound = log(self.limit) if self.unit == RATIO else self.limit
@@ -120,28 +125,34 @@ class Test:
         above = Evidence.above(sample, bound)
         return above if self.direction == ABOVE else Evidence(above.true, above.false)
 
-    def words(self, sample: Sample, paired: bool = True) -> str:
+    def words(self, record: Record, name: str, sample: Sample) -> str:
         """Return the mean with its standard error in the unit; of a ratio, the error of the logarithm times the ratio.
 
         Args:
-            sample: The differences.
-            paired: They are differences, with a sign, and not values themselves.
+            record: The record, by which a difference has a sign and a value none.
+            name: Name of the part.
+            sample: Values of the part.
         """
         ratio = self.unit == RATIO
         value = exp(sample.mean) if ratio else sample.mean
-        number = readable(value, "+" if paired and not ratio else "")
+        number = readable(value, "+" if self.parts(record)[name][1] is not None and not ratio else "")
         if len(sample.values) > 1:
             error = sample.error * (value if ratio else 1)
             number += f" ± {rough(error)}"
         return number + SUFFIXES.get(self.unit, "")
+
+    def interval(self, sample: Sample, level: float) -> tuple[float, float]:
+        """Return the interval of the mean in the unit."""
+        low, high = sample.interval(level)
+        return (exp(min(low, 700.0)), exp(min(high, 700.0))) if self.unit == RATIO else (low, high)
 
 
 @dataclass(frozen=True)
 class Limit:
     """Bounds, both included, of numbers that repeat without seeds: a cost, or what follows from a computation.
 
-    A cost with several repeats is judged by the interval of its mean, like a comparison over seeds; one with a single
-    repeat as it is.
+    A cost is judged by the interval of its mean over repeats, like a comparison over seeds; one that does not vary, or
+    has a single repeat, as it is.
 
     Args:
         rows: Rows of the record's table.
@@ -168,35 +179,59 @@ class Limit:
             return f"≤ {self.high:g}"
         return f"≥ {self.low:g}" if self.high == inf else f"{self.low:g} to {self.high:g}"
 
-    def parts(self, record: Record) -> dict[str, tuple[Sample, str]]:
-        """Return the repeats of each number, and the number in words, by its name.
+    @property
+    def question(self) -> str:
+        """Bounds in signs."""
+        return self.asked
+
+    @property
+    def two_sided(self) -> bool:
+        """True if the bounds are on both sides."""
+        return -inf < self.low and self.high < inf
+
+    def samples(self, record: Record) -> dict[str, Sample]:
+        """Return the repeats of each number by its name, those of a quotient by the repeats of both where these pair.
 
         Raises:
             LookupError: The record lacks a number.
         """
         cells = {(n.row, n.column): n for n in record.findings.numbers if n.values}
-        found = dict[str, tuple[Sample, str]]()
+        found = dict[str, Sample]()
         for row in _listed(self.rows):
             numbers = [cells[row, column] for column in _listed(self.columns)]
             for number in [max(numbers, key=_mean)] if self.largest else numbers:
-                by = _mean(cells[row, self.over]) if self.over else 1.0
-                sample = Sample(tuple(value / by for value in number.values))
-                words = f"{readable(sample.mean)}×" if self.over else str(number)
-                found[f"{row}, {number.column}" + (f" over {self.over}" if self.over else "")] = sample, words
+                values, name = number.values, f"{row}, {number.column}"
+                if self.over:
+                    by = cells[row, self.over]
+                    paired = by.values if len(by.values) == len(values) else [_mean(by)] * len(values)
+                    values, name = tuple(a / b for a, b in zip(values, paired, strict=True)), f"{name} over {self.over}"
+                found[name] = Sample(values)
         return found
 
     def margin(self, sample: Sample) -> float:
-        """Return how far the mean is within the bounds, or the repeat farthest out; below zero outside."""
-        judged = sample.values if self.exact else (sample.mean,)
-        return min(min(value - self.low, self.high - value) for value in judged)
+        """Return how far the value farthest out is within the bounds, below zero outside."""
+        return min(min(value - self.low, self.high - value) for value in sample.values)
+
+    def varies(self, sample: Sample) -> bool:
+        """Return True if it is a cost of which the repeats differ, so that an interval decides."""
+        return not self.exact and len(set(sample.values)) > 1
 
     def evidence(self, sample: Sample) -> Evidence:
         """Judge one number."""
-        if self.exact or len(sample.values) == 1:
+        if not self.varies(sample):
             inside = self.margin(sample) >= 0
             return Evidence(float(not inside), float(inside))
         over, under = Evidence.above(sample, self.low), Evidence.above(sample.negative, -self.high)
-        return Evidence(max(over.false, under.false), min(over.true, under.true))
+        true = min(over.true, under.true)
+        return Evidence(max(over.false, under.false), min(1.0, 2 * true) if self.two_sided else true)
+
+    def words(self, record: Record, name: str, sample: Sample) -> str:
+        """Return the mean with its standard error."""
+        return f"{Number('', '', sample.values)}{'×' if self.over else ''}"
+
+    def interval(self, sample: Sample, level: float) -> tuple[float, float]:
+        """Return the interval of the mean; the whole line where it decides nothing."""
+        return sample.interval(level) if self.varies(sample) else (-inf, inf)
 
 
 @dataclass(frozen=True)
@@ -204,7 +239,7 @@ class Outcome:
     """Result of a statement on a record.
 
     Args:
-        evidence: Chances of a wrong verdict; None if the claim is not one over seeds, or nothing was measured.
+        evidence: Chances of a wrong verdict; None if the claim is exact, or nothing was measured.
         number: The number that decides, with its error.
         seeds: Number of seeds, splits, images or tasks of the part that decides; 0 if the claim is not one over seeds.
         words: The comparison in words, with its interval.
@@ -224,7 +259,7 @@ class Outcome:
         """True if the claim holds, False if it does not, None if it is undecided or was not measured."""
         if self.evidence:
             return self.evidence.verdict()
-        return False if False in self.parts else None if not self.parts or None in self.parts else True
+        return None if not self.parts else all(self.parts)
 
     @property
     def quoted(self) -> str:
@@ -274,16 +309,14 @@ class Statement:
                 f"{n} ({', '.join(self.cell)})" for n in record.findings.numbers if (n.row, n.column) == self.cell
             )
             return Outcome(None, next(quoted, "" if self.kind != "seeds" else self.tests), 0, self.tests)
-        tests = [each for each in self.tests if isinstance(each, Test)]
-        limits = [each for each in self.tests if isinstance(each, Limit)]
         try:
-            return self._compared(record, tests) if tests else self._limited(record, limits)
+            return self._compared(record, self.tests)
         except LookupError:
             return Outcome(None, "–", 0, UNMEASURED)
         except ValueError:
             return Outcome(None, "–", 0, "a ratio of numbers that are not positive")
 
-    def _compared(self, record: Record, tests: Sequence[Test]) -> Outcome:
+    def _compared(self, record: Record, tests: Sequence[Test] | Sequence[Limit]) -> Outcome:
         parts = [
             (test, name, sample, test.evidence(sample))
             for test in tests
@@ -291,51 +324,38 @@ class Statement:
         ]
         whole = Evidence.all(evidence for *_, evidence in parts)
         refuted = whole.true < whole.false
-        test, name, sample, _ = (
-            min(parts, key=lambda part: part[3].true) if refuted else max(parts, key=lambda part: part[3].false)
-        )
-        seeds = len(sample.values)
-        number = test.words(sample, test.parts(record)[name][1] is not None)
+        # of parts without doubt the one farthest out, or nearest to its bound
+        margins = [test.margin(sample) if isinstance(test, Limit) else 0.0 for test, _, sample, _ in parts]
+        doubts = [evidence.true if refuted else -evidence.false for *_, evidence in parts]
+        place = min(range(len(parts)), key=lambda n: (doubts[n], margins[n]))
+        test, name, sample, _ = parts[place]
+        number = test.words(record, name, sample)
         # one part that is refuted refutes all, and so counts for their number; a difference may leave zero either way
-        chances = self.looks * (len(parts) * (2 if test.direction == WITHIN else 1) if refuted else 1)
+        chances = self.looks * (len(parts) * (2 if test.two_sided else 1) if refuted else 1)
         words = f"{name}: {number}{_interval(test, sample, chances)}, asked: {test.question}"
         if len(parts) > 1:
             words += f"; of {len(parts)} parts the {'clearest against it' if refuted else 'least clear'}"
         if self.looks > 1:
             words += f"; judged {self.looks} times, each at 1/{self.looks} of the level"
         words += "; decided with the other headlines (Holm)" if self.headline else ""
-        words += "; one seed" if seeds == 1 else ""
         each = tuple(evidence.times(self.looks).verdict() for *_, evidence in parts)
+        if self.kind != "seeds":
+            evidence = None if self.kind == EXACT else whole.times(self.looks)
+            return Outcome(evidence, f"{number} ({name})", 0, f"{words}; {KINDS[self.kind]}", test.asked, each)
+        seeds = len(sample.values)
+        words += "; one seed" if seeds == 1 else ""
         return Outcome(whole.times(self.looks), number, seeds, words, test.asked, each)
-
-    def _limited(self, record: Record, limits: Sequence[Limit]) -> Outcome:
-        parts = [(limit, name, *found) for limit in limits for name, found in limit.parts(record).items()]
-        # one number that is refuted refutes all, and so counts for their number
-        evidence = [limit.evidence(sample) for limit, _, sample, _ in parts]
-        each = tuple(Evidence(one.false, min(1.0, len(parts) * one.true)).verdict() for one in evidence)
-        limit, name, sample, number = min(parts, key=lambda part: part[0].margin(part[2]))
-        words = f"{name}: {number}"
-        if not limit.exact and len(sample.values) > 1:
-            chances = len(parts) if limit.margin(sample) < 0 else 1
-            low, high = sample.interval(1 - 2 * LEVEL / chances)
-            words += f", {100 * (1 - 2 * LEVEL / chances):.3g} % interval {readable(low)} to {readable(high)}"
-        words += f", asked: {limit.asked}"
-        if len(parts) > 1:
-            words += f"; of {len(parts)} numbers the one farthest out, or nearest to its bound"
-        return Outcome(None, f"{number} ({name})", 0, f"{words}; {KINDS[self.kind]}", limit.asked, each)
 
 
 def _mean(number: Number) -> float:
     return number.pair[0]
 
 
-def _interval(test: Test, sample: Sample, chances: int) -> str:
+def _interval(test: Test | Limit, sample: Sample, chances: int) -> str:
     """Return the interval that decides, in words: at the level over the number of chances of a wrong verdict."""
-    if len(sample.values) < 2:
-        return ""
     level = 1 - 2 * LEVEL / chances
-    ends = [exp(min(end, 700.0)) if test.unit == RATIO else end for end in sample.interval(level)]
-    return f", {100 * level:.3g} % interval {readable(ends[0])} to {readable(ends[1])}"
+    low, high = test.interval(sample, level)
+    return "" if (low, high) == (-inf, inf) else f", {100 * level:.3g} % interval {readable(low)} to {readable(high)}"
 
 
 def rejudged(record: Record, statements: Iterable[Statement], verdicts: Mapping[str, bool | None]) -> Record:

@@ -68,6 +68,19 @@ def uci(columns: tuple[str, str], names: Sequence[str] = SETS) -> Parts:
     return across([f"{name}, {LOG}" for name in names], *columns)
 
 
+def without(split: int, parts: Parts) -> Parts:
+    """Leave out a split of which another one has the rows."""
+
+    def others(values: Sequence[float]) -> list[float]:
+        return [*values[:split], *values[split + 1 :]]
+
+    def left(record: Record) -> dict[str, Pair]:
+        pairs = parts(record).items()
+        return {name: (others(own), None if theirs is None else others(theirs)) for name, (own, theirs) in pairs}
+
+    return left
+
+
 def published(record: Record) -> dict[str, Pair]:
     """Compare with the best mean that others published, set by set, as the record prints it."""
     cells = {(number.row, number.column): number for number in record.findings.numbers}
@@ -421,7 +434,7 @@ DOCUMENT = Document(
                     "UCI, gaps, energy: 100 nats above MAP; naval: above",
                     "catastrophes on energy and naval",
                     (
-                        Test(ABOVE, "nats", uci((FULL, MODE), ("energy",)), 100.0, GAPS),
+                        Test(ABOVE, "nats", without(1, uci((FULL, MODE), ("energy",))), 100.0, GAPS),
                         Test(ABOVE, "nats", uci((FULL, MODE), ("naval",)), None, GAPS),
                     ),
                 ),

@@ -81,14 +81,16 @@ def draw(record: Record) -> Any:
     """Draw one panel per score, one line per method."""
     from experiments.figures import against
 
-    curves, settings = record.findings.data["curves"], record.setup.settings
-    betas = [f"{beta:g}" for beta in settings["temperatures"]]
+    numbers, settings = record.findings.numbers, record.setup.settings
+    cells = {(number.row, number.column): number.values for number in numbers}
+    methods = dict.fromkeys(number.row.rpartition(", β = ")[0] for number in numbers)
+    rows = {method: [f"{method}, β = {beta:g}" for beta in settings["temperatures"]] for method in methods}
     panels = {
         heading: {
-            method: [list(row) for row in zip(*(points[beta][name] for beta in betas), strict=True)]
-            for method, points in curves.items()
+            method: [list(seed) for seed in zip(*(cells[row, heading] for row in each), strict=True)]
+            for method, each in rows.items()
         }
-        for name, heading in SCORES.items()
+        for heading in SCORES.values()
     }
     title = TITLES.get(settings["task"]["data"])
     return against(

@@ -55,7 +55,7 @@ def test_an_interrupted_run_goes_on_with_the_next_split(tmp_path: Path, monkeypa
     assert asked[5:] == [0, 1, 2, 3]
 
 
-def test_gaps_that_are_none_are_left_out() -> None:
+def test_gaps_that_are_none_or_repeat_another_are_left_out() -> None:
     every = uci.Settings(splits=uci.Splits(20, 20, 20))
     assert uci.chosen(every, "gap", "naval") == [0, 7, 14, 15]
     assert uci.chosen(every, "standard", "protein") == list(range(5))

@@ -1,6 +1,8 @@
 """Errors over the test data that all seeds share: beside closed forms, and in the verdict of a claim."""
 
 from pathlib import Path
+from statistics import mean
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -8,7 +10,7 @@ import pytest
 import torch
 
 import osculate as osc
-from experiments import Record, by_image, read_record
+from experiments import REGISTRY, Record, by_image, read_record
 from experiments.documents import artefact
 from experiments.lae import table3
 from experiments.lae.explained import _error_on_average as on_average
@@ -26,6 +28,8 @@ from experiments.paired import (
 )
 from experiments.record import Findings, Number, Setup
 from experiments.statements import ABOVE, Test, gap
+from experiments.vl import figure1, table1
+from tests.experiments.test_reproductions import TINY
 
 RESULTS = Path(__file__).resolve().parents[2] / "experiments" / "results"
 
@@ -99,6 +103,25 @@ def test_differences_of_ways_to_predict_have_the_errors_of_their_images_within_a
         run[by_image.PLACES] *= 2  # a set that stands there twice counts as two of other images
     twice = by_image.errors_of_detection({"one: ours": ours, "one: other": other}, "AUROC")
     assert twice[beside(*names[0], "AUROC")] < errors[beside(*names[0], "AUROC")]
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "over"),
+    [(table1, "vl-table1", ("{}",)), (figure1, "vl-figure1", ("{}, β = 0.1", "{}, β = 1"))],
+    ids=["table 1", "figure 1"],
+)
+def test_the_losses_of_images_average_to_the_scores_of_variational_laplace(
+    module: ModuleType, name: str, over: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compared: dict[str, Any] = {}
+    monkeypatch.setattr(module, "errors_over_images", lambda rows: compared.update(rows) or {})
+    numbers = REGISTRY[name].run("small", 1, TINY[name], progress=False).findings.numbers
+    cells = {(number.row, number.column): number.pair[0] for number in numbers}
+    assert len(compared) > 2
+    for row, (run,) in compared.items():
+        for column, losses in run[by_image.IMAGES].items():
+            expected = mean(cells[each.format(row), column] for each in over)
+            assert float(losses.mean()) == pytest.approx(expected, rel=1e-5)
 
 
 def test_what_completed_images_average_is_what_their_table_shows_and_has_its_error() -> None:

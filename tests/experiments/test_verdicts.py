@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
-from math import floor, log10
+from math import floor, inf, log10
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +22,7 @@ from experiments.statements import (
     COST,
     EXACT,
     Limit,
+    Outcome,
     Statement,
     Test,
     across,
@@ -230,6 +231,41 @@ def test_the_interval_of_a_cost_stands_at_the_level_of_its_numbers() -> None:
     assert "4.1 ± 0.06, 95 % interval" in both.words  # one of two that refutes both
 
 
+def cost(looks: int = 1, high: float = 2.0, low: float = -inf, **rows: tuple[float, ...]) -> Outcome:
+    """The outcome of a cost of all rows."""
+    return Statement("all are fast", "", (Limit(tuple(rows), "NLL", low, high),), looks=looks).outcome(record(**rows))
+
+
+def test_a_cost_that_does_not_vary_may_be_at_its_bound() -> None:
+    assert cost(fast=(2.0, 2.0, 2.0)).holds is True
+    assert cost(low=2.0, high=3.0, fast=(2.0,)).holds is True
+    assert cost(fast=(2.1, 2.1, 2.1)).holds is False
+
+
+def test_the_number_of_a_cost_is_that_of_the_part_that_decides() -> None:
+    unclear = cost(near=(1.9, 1.91, 1.9), wide=(0.5, 1.5, 3.0))
+    assert (unclear.holds, unclear.parts) == (None, (True, None))
+    assert unclear.words.startswith("wide, NLL: ")
+    refuted = cost(wide=(1.0, 1.5, 6.0), near=(2.1, 2.11, 2.1))
+    assert (refuted.holds, refuted.parts) == (False, (None, False))
+    assert refuted.words.startswith("near, NLL: ")
+    assert cost(one=(1.0,), other=(1.5,)).words.startswith("other, NLL: 1.5, asked")  # nearest to the bound
+
+
+def test_looks_and_bounds_on_both_sides_count_for_a_cost() -> None:
+    values = (1.9, 1.95, 1.93)
+    assert [cost(looks, high=1.97, fast=values).holds for looks in (1, 2)] == [True, None]
+    beyond = (3.535, 3.585, 3.635)
+    assert [cost(low=low, high=3.5, fast=beyond).holds for low in (-inf, 2.25)] == [False, None]
+
+
+def test_a_quotient_of_costs_pairs_its_repeats() -> None:
+    numbers = (Number("fast", "a", (1.0, 2.0, 3.0)), Number("fast", "b", (2.0, 4.0, 6.0)), Number("fast", "c", (4.0,)))
+    both = Record("test", "t", "d", Setup("small", {}, (0,), 1.0, {}), Findings(numbers, ()))
+    assert Limit("fast", "a", over="b").samples(both) == {"fast, a over b": Sample((0.5, 0.5, 0.5))}
+    assert Limit("fast", "a", over="c").samples(both) == {"fast, a over c": Sample((0.25, 0.5, 0.75))}
+
+
 def test_the_number_of_parts_that_hold_is_quoted() -> None:
     limit = Limit(("fast", "slow"), "NLL", high=2.0)
     outcome = Statement("both are fast", "", (limit,)).outcome(record(fast=(1.0, 1.0), slow=(4.0, 4.0)))
@@ -240,7 +276,7 @@ def test_the_number_of_parts_that_hold_is_quoted() -> None:
     largest = Limit("fast", ("NLL", "ECE"), low=3.0, largest=True)
     numbers = (Number("fast", "NLL", (1.0,)), Number("fast", "ECE", (3.5,)))
     one = Record("test", "t", "d", Setup("small", {}, (0,), 1.0, {}), Findings(numbers, ()))
-    assert largest.parts(one) == {"fast, ECE": (Sample((3.5,)), "3.5")}
+    assert largest.samples(one) == {"fast, ECE": Sample((3.5,))}
 
 
 def test_a_headline_that_only_the_others_leave_undecided_says_so() -> None:
@@ -261,10 +297,10 @@ def test_what_was_not_measured_is_not_tested_and_other_claims_are_added() -> Non
 
 def test_ratios_are_judged_by_logarithms() -> None:
     test = Test("below", "ratio", gap("ours", "theirs", "NLL"), 0.5)
-    found = test.samples(record(ours=(1.0, 1.0), theirs=(4.0, 4.0)))
-    (sample,) = found.values()
+    made = record(ours=(1.0, 1.0), theirs=(4.0, 4.0))
+    ((name, sample),) = test.samples(made).items()
     assert sample.mean == pytest.approx(-np.log(4))
-    assert test.words(sample) == "0.25 ± 0×"
+    assert test.words(made, name, sample) == "0.25 ± 0×"
     assert test.evidence(sample).verdict() is True
     zero = Statement("zero", "", (test,)).outcome(record(ours=(0.0, 1.0), theirs=(4.0, 4.0)))
     assert zero.evidence is None
