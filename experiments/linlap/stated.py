@@ -38,6 +38,9 @@ NETWORKS = ("1 × 50 tanh", "2 × 50 relu")
 FULL, MODE, SAMPLED = "linearised, full", "MAP", "sampled networks"
 #: Sizes of test over training data of the standard splits of UCI, and of those with a gap.
 SPLITS, GAPS = 1 / 9, 1 / 2
+#: The same of naval's gaps, which share nine tenths of their rows, and of digits that each seed draws: of 1,797 images
+#: 600 for testing and 600 for training.
+SAME, DRAWN = 8.0, 1.0
 #: The same of the small sets for classification: 104 of 690 rows, 482 for training.
 SMALL = 104 / 482
 SETS = ("boston", "concrete", "energy", "kin8nm", "naval", "power", "protein", "wine", "yacht")
@@ -114,7 +117,7 @@ def product_of(first: str, second: str, columns: tuple[str, str]) -> Parts:
     return parts
 
 
-def shifted(kind: str, alone: str, moved: str) -> tuple[Statement, ...]:
+def shifted(kind: str, moved: str) -> tuple[Statement, ...]:
     """Return the claims on one kind of shifted images."""
     ours, alias = f"{kind}: subnetwork, 5 %", f"NLL, {moved}"
     rivals = tuple(f"{kind}: {name}" for name in ("MC dropout", "deep ensemble", "SWAG"))
@@ -125,9 +128,9 @@ def shifted(kind: str, alone: str, moved: str) -> tuple[Statement, ...]:
             (Test(BELOW, RATIO, gap(ours, f"{kind}: MAP", alias), 0.95),),
         ),
         Statement(
-            f"{kind}: accuracy within .2 points",
+            f"{kind}: shifted accuracy within .2 points",
             "",
-            (Test(ABOVE, "points", gap(ours, f"{kind}: MAP", f"accuracy, %, {alone}"), -0.2),),
+            (Test(ABOVE, "points", gap(ours, f"{kind}: MAP", f"accuracy, %, {moved}"), -0.2),),
         ),
         Statement(
             f"{kind}: better than a diagonal over all weights",
@@ -301,13 +304,14 @@ DOCUMENT = Document(
                                 "precision {}: linearised, probit", "precision {}: MAP", "accuracy", ("0.1", "1", "10")
                             ),
                             -0.01,
+                            DRAWN,
                         ),
                     ),
                 ),
                 Statement(
                     "Digits: with vague priors sampled networks classify below 50 %",
                     "",
-                    (Test(BELOW, "accuracy", level("precision {}: sampled", "accuracy", ("0.1", "1")), 0.5),),
+                    (Test(BELOW, "accuracy", level("precision {}: sampled", "accuracy", ("0.1", "1")), 0.5, DRAWN),),
                 ),
                 Statement(
                     "Digits: entropy detects turned digits .04 of AUROC better than the mode",
@@ -323,6 +327,7 @@ DOCUMENT = Document(
                                 ("0.1", "1", "10"),
                             ),
                             0.04,
+                            DRAWN,
                         ),
                     ),
                 ),
@@ -382,7 +387,7 @@ DOCUMENT = Document(
                     (Test(ABOVE, "nats", uci((FULL, SAMPLED), ("yacht", "energy", "boston")), 3.0, SPLITS),),
                 ),
                 Statement(
-                    "UCI: as good as MAP, MAP better than sampled, on nine sets",
+                    "UCI, mean of nine sets: as good as MAP, MAP better than sampled",
                     "linearised Laplace on the standard splits",
                     (
                         Test(ABOVE, "nats", pooled(uci((FULL, MODE)), f"{FULL} beside {MODE}"), -0.01, SPLITS),
@@ -403,7 +408,7 @@ DOCUMENT = Document(
                     ),
                 ),
                 Statement(
-                    "UCI: full covariance better than Kronecker and diagonal, on nine sets",
+                    "UCI, mean: full covariance better than Kronecker and diagonal",
                     "full covariance and its approximations",
                     tuple(
                         Test(ABOVE, "nats", pooled(uci((FULL, other)), f"{FULL} beside {other}"), None, SPLITS)
@@ -435,7 +440,7 @@ DOCUMENT = Document(
                     "catastrophes on energy and naval",
                     (
                         Test(ABOVE, "nats", without(1, uci((FULL, MODE), ("energy",))), 100.0, GAPS),
-                        Test(ABOVE, "nats", uci((FULL, MODE), ("naval",)), None, GAPS),
+                        Test(ABOVE, "nats", uci((FULL, MODE), ("naval",)), None, SAME),
                     ),
                 ),
                 Statement(
@@ -638,8 +643,8 @@ DOCUMENT = Document(
                     "choice by the variances of a diagonal Laplace",
                     (Test(ABOVE, "of it", level("toy: diag_variance, 10 %", SHARE), 0.7),),
                 ),
-                *shifted("rotated MNIST", "0°", "60° to 180°"),
-                *shifted("corrupted CIFAR-10", "no corruption", "severities 1 to 5"),
+                *shifted("rotated MNIST", "60° to 180°"),
+                *shifted("corrupted CIFAR-10", "severities 1 to 5"),
             ),
         ),
         Artefact(

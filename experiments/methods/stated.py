@@ -3,8 +3,12 @@
 Margins that the claims of the first records did not state were set after those runs (decision 39).
 """
 
+from collections.abc import Sequence
+from math import hypot
+from statistics import mean
+
 from experiments.methods.calibration import TASKS
-from experiments.methods.fit_defaults import CHOSEN_ON
+from experiments.methods.fit_defaults import CHOSEN_ON, NEW, NEW_ERROR
 from experiments.record import Record
 from experiments.statements import (
     ABOVE,
@@ -31,6 +35,9 @@ SETS = (
     *("australian", "banana", "breast_cancer", "glass", "ionosphere", "satellite", "uci_digits", "vehicle", "waveform"),
 )
 UNSEEN = tuple(name for name in SETS if name not in CHOSEN_ON)
+MEAN = f"mean of {len(UNSEEN)} sets"
+#: Overlap of splits that share a fifth of their test functions: r / (1 - r) [nadeau2003].
+PACKAGES = 0.25
 RATES = tuple(f"{{}}: rate {rate}" for rate in ("0.001", "0.003", "0.01", "0.03"))
 OF_LORA = "osc.laplace, adapters and head"
 SHARE, AUROC = "share in the patch, %", "AUROC, other packages"
@@ -54,11 +61,31 @@ def every(column: str) -> Parts:
 
 
 def on_average(column: str, other: str = "") -> Parts:
-    """Take the mean of each classifier or regression, less that of its network or of another way to predict."""
+    """Take the mean of each data set, less that of its networks or of another way to predict.
+
+    Classifiers of one data set share its test images, and so are averaged.
+    """
     kind = "regressions" if column.startswith("log") else "classifiers"
-    if other:
-        return gap(f"{kind}: {DEFAULT}", f"{kind}: {other}", column + LESS)
-    return level(f"{kind}: {DEFAULT}", column + LESS)
+    ours = f"{kind}: {DEFAULT}"
+    each = gap(ours, f"{kind}: {other}", column + LESS) if other else level(ours, column + LESS)
+
+    def parts(record: Record) -> dict[str, Pair]:
+        cells = cells_of(record)
+        columns = [(row, c) for row, c in cells if c.startswith(column) and not c.endswith("of the network")]
+        sets = [task.data for name, task in TASKS.items() for row, _ in columns if row == f"{name}: {DEFAULT}"]
+
+        def means(values: Sequence[float]) -> list[float]:
+            found: dict[str, list[float]] = {}
+            for name, value in zip(sets, values, strict=True):
+                found.setdefault(name, []).append(value)
+            return [mean(group) for group in found.values()]
+
+        return {
+            name: (means(own), None if theirs is None else means(theirs))
+            for name, (own, theirs) in each(record).items()
+        }
+
+    return parts
 
 
 def without_prior(record: Record) -> dict[str, Pair]:
@@ -80,18 +107,16 @@ def before_refinement(record: Record) -> dict[str, Pair]:
 
 
 def errors_over_data(record: Record) -> dict[str, float]:
-    """Return standard errors over the data of a set, which its seeds share."""
-    return {
-        f"{n.row}, loss less that of the network": n.mean or 0.0
-        for n in record.findings.numbers
-        if n.column == "standard error"
-    }
+    """Return standard errors over the test data of a set, which its seeds share, and that of the mean of the sets."""
+    errors = {n.row: n.mean or 0.0 for n in record.findings.numbers if n.column == NEW_ERROR}
+    unseen = [errors[name] for name in UNSEEN if name in errors]
+    return {f"{name}, {NEW}": error for name, error in errors.items()} | {MEAN: hypot(*unseen) / max(len(unseen), 1)}
 
 
 def lora(text: str, column: str, other: str, bound: float, unit: str = "nats") -> Statement:
     """Return a claim on the posterior of adapters."""
     direction = ABOVE if column == AUROC else BELOW
-    return Statement(text, "", (Test(direction, unit, gap(OF_LORA, other, column), bound),), OURS)
+    return Statement(text, "", (Test(direction, unit, gap(OF_LORA, other, column), bound, PACKAGES),), OURS)
 
 
 def continual(data: str, of: str = "") -> tuple[Statement, ...]:
@@ -141,7 +166,7 @@ DOCUMENT = Document(
             "Defaults",
             (
                 Statement(
-                    "osc.laplace: NLL below that of the network, mean of 18 classifiers",
+                    "osc.laplace: NLL below that of the network, mean of 12 data sets",
                     "",
                     (Test(BELOW, "nats", on_average(NLL)),),
                     OURS,
@@ -282,23 +307,15 @@ DOCUMENT = Document(
             "Command line",
             (
                 Statement(
-                    "osculate fit: loss at most .05 nats above the network's, on each of 18 sets",
+                    "osculate fit: loss on test data at most .05 nats above the network's, on each of 18 sets",
                     "",
-                    (
-                        Test(
-                            BELOW,
-                            "nats",
-                            level(SETS, "loss less that of the network"),
-                            0.05,
-                            shared=errors_over_data,
-                        ),
-                    ),
+                    (Test(BELOW, "nats", level(SETS, NEW), 0.05, shared=errors_over_data),),
                     OURS,
                 ),
                 Statement(
-                    "… below it on test data, mean of 15 sets that the rule was not chosen on",
-                    "loss on test data of sets that the rule was not chosen on",
-                    (Test(BELOW, "nats", pooled(level(UNSEEN, "the same on test data"), "mean of 15 sets")),),
+                    f"… below it, {MEAN} that were not looked at when the rule was chosen",
+                    "loss on test data of sets that were not looked at",
+                    (Test(BELOW, "nats", pooled(level(UNSEEN, NEW), MEAN), shared=errors_over_data),),
                     OURS,
                 ),
             ),
