@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from experiments.paired import ERRORS
+from experiments.paired import ERRORS, errors_in
 from experiments.record import UNDECIDED, Claim, Number, Record
 
 
@@ -17,9 +17,9 @@ def joined(before: Record, more: Record) -> Record:
     """Return a record with the seeds of two.
 
     Cells with a value for each seed have the values of both. Others stay those of the first record: cells with one
-    value for all of its seeds, and the data of the figure with their errors over test data; where it has no such
-    errors, those of the other seeds stand for all. Words of a claim that differ stand side by side; those that the code
-    of today leaves out are left out.
+    value for all of its seeds, and the data of the figure with their errors over test data; an error that it lacks
+    is that of the other seeds. Words of a claim that differ stand side by side; those that the code of today leaves out
+    are left out.
 
     Args:
         before: A record that is not stale and :func:`grows`, so that today's code gives its numbers.
@@ -45,8 +45,8 @@ def joined(before: Record, more: Record) -> Record:
     others = {_of(new.seeds): new.origin.commit} if new.origin.commit != old.origin.commit else {}
     origin = replace(old.origin, added={**old.origin.added, **others})
     setup = replace(old, seeds=(*old.seeds, *new.seeds), seconds=round(old.seconds + new.seconds, 1), origin=origin)
-    errors = {ERRORS: more.findings.data[ERRORS]} if ERRORS in more.findings.data else {}
-    data = {**errors, **before.findings.data}
+    errors = {**errors_in(more.findings.data), **errors_in(before.findings.data)}
+    data = {**before.findings.data, **({ERRORS: errors} if errors else {})}
     return replace(before, setup=setup, findings=replace(before.findings, numbers=numbers, claims=claims, data=data))
 
 

@@ -99,6 +99,7 @@ ROUNDS = 3
 VARIANCE, LIKELIHOOD = "prior variance", "log likelihood on the grid, nats"
 NOISE_SCALE = f"noise scale ({NOISE} is true)"
 ALONE = "NLL of the network alone"
+MEAN = "mean of the architectures"
 #: Each architecture from the side of the images and the pooling; 42,000 to 47,000 parameters.
 ARCHITECTURES: Mapping[str, Callable[[int, int], nn.Module]] = {
     "T-former": lambda side, pool: ViT(10, (1, side, side), patch=side // 4, width=34, depth=3, heads=2),
@@ -162,6 +163,9 @@ def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Finding
         for column, values in by_image.items():
             losses.setdefault((name, column), []).append(values)
         unconverged += stopped
+    for column in dict.fromkeys(column for _, column in losses):
+        by_seed = zip(*(losses[name, column] for name in names), strict=True)
+        losses[MEAN, column] = [torch.stack(each).mean(0) for each in by_seed]
     return Findings(
         table.numbers(printed=PRINTED),
         claims(table, names, unconverged),

@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from math import inf
 
 from experiments.dip.stated import ARTEFACTS as RECONSTRUCTION
+from experiments.linlap.adapted import MEAN
 from experiments.linlap.em import CG, DIFFERENCE, SDD, WITHIN as WITHIN_EXACT
 from experiments.linlap.logistic import PROBIT
 from experiments.linlap.mackay import DERIVATIVE, FIXED, FIXED_POINT, GAMMA, SLOPE
+from experiments.paired import columns_of
 from experiments.record import Record
 from experiments.statements import (
     ABOVE,
@@ -720,7 +722,7 @@ DOCUMENT = Document(
                             "nats",
                             pooled(
                                 across(ARCHITECTURES, f"NLL, {FULL_MODE}, multiple λ", "NLL, θ*, multiple λ"),
-                                "mean of five architectures",
+                                columns_of(MEAN, f"NLL, {FULL_MODE}, multiple λ", "NLL, θ*, multiple λ"),
                             ),
                             0.01,
                         ),

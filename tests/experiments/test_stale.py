@@ -455,7 +455,8 @@ def test_errors_over_test_data_are_those_of_the_first_seeds_that_have_them() -> 
     bare, more = grown(), kept(grown((2.0,), seeds=(1,)), x=0.1)
     found = joined(bare, more)
     assert found.findings.data == {"curve": [1], ERRORS: {"x": 0.1}}
-    assert joined(found, kept(grown((3.0,), seeds=(2,)), x=0.2)).findings.data == found.findings.data
+    again = joined(found, kept(grown((3.0,), seeds=(2,)), x=0.2, y=0.3)).findings.data
+    assert again == {"curve": [1], ERRORS: {"x": 0.1, "y": 0.3}}
 
 
 def test_only_the_seeds_that_are_lacking_take_time() -> None:
