@@ -117,9 +117,18 @@ class Test:
         """True if the bounds are on both sides."""
         return self.direction == WITHIN
 
+    @property
+    def _bound(self) -> float:
+        return log(self.limit) if self.unit == RATIO else self.limit
+
+    def margin(self, sample: Sample) -> float:
+        """Return how far the mean is beyond the bound, below zero where it falls short of it."""
+        apart = {ABOVE: sample.mean - self._bound, BELOW: self._bound - sample.mean}
+        return apart.get(self.direction, self._bound - abs(sample.mean))
+
     def evidence(self, sample: Sample) -> Evidence:
         """Judge one part."""
-        bound = log(self.limit) if self.unit == RATIO else self.limit
+        bound = self._bound
         if self.direction == WITHIN:
             return Evidence.within(sample, bound)
         above = Evidence.above(sample, bound)
@@ -324,11 +333,10 @@ class Statement:
         ]
         whole = Evidence.all(evidence for *_, evidence in parts)
         refuted = whole.true < whole.false
-        # of parts without doubt the one farthest out, or nearest to its bound
-        margins = [test.margin(sample) if isinstance(test, Limit) else 0.0 for test, _, sample, _ in parts]
-        doubts = [evidence.true if refuted else -evidence.false for *_, evidence in parts]
-        place = min(range(len(parts)), key=lambda n: (doubts[n], margins[n]))
-        test, name, sample, _ = parts[place]
+        # where several are as clear, as are those of one seed, the one farthest out or nearest to its bound
+        test, name, sample, _ = min(
+            parts, key=lambda part: (part[3].true if refuted else -part[3].false, part[0].margin(part[2]))
+        )
         number = test.words(record, name, sample)
         # one part that is refuted refutes all, and so counts for their number; a difference may leave zero either way
         chances = self.looks * (len(parts) * (2 if test.two_sided else 1) if refuted else 1)
