@@ -747,14 +747,14 @@ DOCUMENT = Document(
             "Figure 5",
             (
                 Statement(
-                    "At the best epoch of 100 error bars by θ̃ and θ* are .1 apart",
+                    "At the best epoch of 1,000 error bars by θ̃ and θ* are .1 apart",
                     "",
                     (Test(ABOVE, "of it", level("at the best epoch", APART), 0.1),),
                 ),
                 Statement(
-                    "Training on brings them together",
+                    "Training on from there brings them together",
                     "",
-                    "the best epoch was the last",
+                    (Test(BELOW, "of it", gap("at the last epoch", "at the best epoch", APART)),),
                 ),
             ),
             before=True,

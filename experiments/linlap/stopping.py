@@ -30,7 +30,7 @@ class Settings:
     """
 
     images: Images = Images(names=("CNN",), train_size=1000)
-    epochs: tuple[int, ...] = (1, 3, 10, 30, 100)
+    epochs: tuple[int, ...] = (1, 3, 10, 30, 100, 300, 1000)
 
 
 @experiment(
@@ -40,7 +40,7 @@ class Settings:
     paper=Settings(Images(names=("ResNet",), train_size=58_000, test_size=10_000, pool=1)),
 )
 def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Findings:
-    """Train, and compare both predictives at each number of epochs; held-out images say when to stop."""
+    """Train, and compare both predictives at each number of epochs; validation images say when to stop."""
     table, curves = Table(), list[dict[str, list[float]]]()
     for course in runner.each("networks", zip(seeds), partial(courses, settings)):
         stop = course[NLL].index(min(course[NLL]))
@@ -52,10 +52,10 @@ def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Finding
 
 
 def courses(settings: Settings, seed: int) -> dict[str, list[float]]:
-    """Return the distances, and the NLL of the network on held-out images, at each number of epochs."""
+    """Return distances on test images, and the network's NLL on validation images, at each number of epochs."""
     wanted = settings.images
     data = osc.data.load(wanted.data, train_size=wanted.train_size, seed=seed)
-    x_test, y_test = (part[: wanted.test_size] for part in data.test)
+    x_test, (x_held_out, y_held_out) = data.test[0][: wanted.test_size], data.validation
     likelihood = osc.likelihoods.Categorical()
     with seeded(seed):
         model = ARCHITECTURES[wanted.names[0]](x_test.shape[-1], wanted.pool)
@@ -70,7 +70,7 @@ def courses(settings: Settings, seed: int) -> dict[str, list[float]]:
             found[DISTANCE].append(float(apart))
             found[RELATIVE].append(float(apart / deviations[LINEAR].square().mean().sqrt()))
             with torch.no_grad():
-                found[NLL].append(-float(likelihood.log_prob(model.eval()(x_test), y_test).mean()))
+                found[NLL].append(-float(likelihood.log_prob(model.eval()(x_held_out), y_held_out).mean()))
     return found
 
 
@@ -101,7 +101,7 @@ def draw(record: Record) -> Any:
     from experiments.figures import against
 
     data = record.findings.data
-    titles = {RELATIVE: "distance of their σ, relative to that at θ*", NLL: "NLL of the network, held-out images"}
+    titles = {RELATIVE: "distance of their σ, relative to that at θ*", NLL: "NLL of the network, validation images"}
     panels = {title: {"CNN": [course[name] for course in data["courses"]]} for name, title in titles.items()}
     heading = "Error bars by the evidence at the network's parameters and at the linear mode, as a network trains"
     return against("epochs", [float(value) for value in data["epochs"]], panels, heading)
