@@ -747,12 +747,12 @@ DOCUMENT = Document(
             "Figure 5",
             (
                 Statement(
-                    "At the best epoch of 1,000 error bars by θ̃ and θ* are .1 apart",
+                    "At the best epoch error bars by θ̃ and θ* are .1 apart",
                     "",
                     (Test(ABOVE, "of it", level("at the best epoch", APART), 0.1),),
                 ),
                 Statement(
-                    "Training on from there brings them together",
+                    "Training on brings them together",
                     "",
                     (Test(BELOW, "of it", gap("at the last epoch", "at the best epoch", APART)),),
                 ),
