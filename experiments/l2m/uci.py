@@ -71,7 +71,7 @@ class Settings(Resumable):
     """
 
     sets: tuple[str, ...] = ("yacht", "energy", "concrete", "wine")
-    splits: int = 5
+    splits: int = 10
     hidden: int = 50
     training: Training = Training()
     scales: tuple[float, ...] = (0.02, 0.03, 0.05, 0.08, 0.12, 0.2, 0.3, 0.45, 0.7, 1.0)
