@@ -10,8 +10,9 @@ import torch
 import osculate as osc
 from experiments import Findings, Number, Record, Table, seeded
 from experiments.l2m import figure1 as f, uci as u
-from experiments.l2m.stated import SETS
+from experiments.l2m.stated import SETS, by_split
 from experiments.record import FAILS, HOLDS, Setup
+from experiments.statements import level
 from tests.experiments.limits import verdicts
 
 
@@ -121,3 +122,9 @@ def test_curvatures_that_are_zero_are_left_out_of_the_logarithm() -> None:
     above, below = u.draw(Record("l2m-uci", "", "", Setup("small", {}, (0,), 1.0, {}), findings)).axes
     assert len(above.lines[1].get_xdata()) == 2
     assert [label.get_text() for label in below.get_yticklabels()] == ["MAP"]
+
+
+def test_seeds_of_a_split_are_averaged() -> None:
+    number = Number("yacht", "MAP", (1.0, 2.0, 3.0, 5.0, 4.0, 7.0))  # two seeds of three splits
+    record = Record("l2m-uci", "", "", Setup("small", {"splits": 3}, (0, 1), 1.0, {}), Findings((number,), (), {}))
+    assert by_split(level("yacht", "MAP"))(record) == {"yacht, MAP": ([3.0, 3.0, 5.0], None)}
