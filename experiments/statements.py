@@ -56,7 +56,7 @@ class Test:
         shared: Standard errors over test data that all seeds share, by part; by default those that the record keeps.
 
     Raises:
-        ValueError: Unknown direction.
+        ValueError: Unknown direction, or no bound for a unit without a margin.
     """
 
     direction: str
@@ -70,6 +70,8 @@ class Test:
 
     def __post_init__(self) -> None:
         choose("direction", self.direction, (ABOVE, BELOW, WITHIN))
+        if self.bound is None and self.unit not in MARGINS:
+            raise ValueError(f"{self.unit!r} has no margin in MARGINS: state a bound.")
 
     @property
     def limit(self) -> float:

@@ -754,7 +754,7 @@ DOCUMENT = Document(
                 Statement(
                     "Training on brings them together",
                     "",
-                    (Test(BELOW, "of it", gap("at the last epoch", "at the best epoch", APART)),),
+                    (Test(BELOW, "of it", gap("at the last epoch", "at the best epoch", APART), 0.0),),
                 ),
             ),
             before=True,

@@ -146,6 +146,12 @@ def test_a_claim_of_several_parts_is_as_rarely_decided_by_chance(parts: int) -> 
         Evidence.all([])
 
 
+def test_a_comparison_in_a_unit_without_a_margin_states_its_bound() -> None:
+    with pytest.raises(ValueError, match="'of it' has no margin"):
+        Test("above", "of it", level("row", "column"))
+    assert Test("above", "of it", level("row", "column"), 0.0).limit == 0
+
+
 @pytest.mark.parametrize("seeds", [3, 5, 10])
 def test_a_family_of_headlines_has_one_false_verdict_in_a_tenth_of_cases_at_most(seeds: int) -> None:
     generator = np.random.default_rng(0)
