@@ -117,27 +117,6 @@ def nll_difference(probs: Float[Tensor, "N C"], other: Float[Tensor, "N C"], tar
     return Difference(float(each.mean()), float(each.std()) / sqrt(len(each)))
 
 
-def accuracy_difference(probs: Float[Tensor, "N C"], other: Float[Tensor, "N C"], targets: Tensor) -> Difference:
-    """Return the accuracy of the first less that of the other, in percentage points, on the same data."""
-    each = 100 * ((probs.argmax(-1) == targets).double() - (other.argmax(-1) == targets).double())
-    return Difference(float(each.mean()), float(each.std()) / sqrt(len(each)))
-
-
-def auroc_difference(
-    first: tuple[Float[Tensor, " N"], Float[Tensor, " M"]], other: tuple[Float[Tensor, " N"], Float[Tensor, " M"]]
-) -> Difference:
-    """Return the AUROC of the first score less that of the other, on the same data [delong1988].
-
-    Args:
-        first: Scores of test data and of out-of-distribution data.
-        other: The same with another score.
-    """
-    wins = [((o > i[:, None]).double() + (o == i[:, None]).double() / 2) for i, o in (first, other)]
-    each = wins[0] - wins[1]
-    variance = each.mean(1).var() / each.shape[0] + each.mean(0).var() / each.shape[1]
-    return Difference(float(each.mean()), float(variance.sqrt()))
-
-
 @torch.no_grad()
 def linearised(posteriors: Sequence[Gaussian], x: Tensor, title: str, progress: bool) -> list[Float[Tensor, "N C"]]:
     """Return the class probabilities of posteriors that differ in their prior only, by the default link.

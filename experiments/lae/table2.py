@@ -186,7 +186,8 @@ def claims(table: Table) -> tuple[Claim, ...]:
     return (
         Claim.over_seeds(
             "Networks drawn after training",
-            "Post-hoc at temperature 1, online at the temperature that the published code has in effect, 1/500.",
+            "Post-hoc at temperature 1 with the prior by the evidence, online at the temperature that the published "
+            "code has in effect, 1/500.",
         ),
         Claim.over_seeds("Curvature from sampled gradients", "It takes no pass of its own."),
         Claim.over_seeds(

@@ -136,16 +136,15 @@ def measured(run: Run, folder: Path | None = None) -> dict[str, Any]:
         folder: Folder of its checkpoints; None for no checkpoints.
 
     Returns:
-        "best" and "end", each with scores on validation and test images, and "best" with those of each test image, by
-        part; "epoch", the best one; "loss", "validation" (NLL) and "ratio" (log σ/s) over the epochs; "elbo", the bound
-        in nats per datum, with ``to_end``.
+        "best" and "end", each with scores on validation and test images, and "best" with those of the network at the
+        mean on each test image; "epoch", the best one; "loss", "validation" (NLL) and "ratio" (log σ/s) over the
+        epochs; "elbo", the bound in nats per datum, with ``to_end``.
     """
     task, fit = run.task, run.fit
     data = osc.data.load(task.data, train_size=task.train_size, validation_size=task.validation_size, seed=run.seed)
     done, last = trained(run, data, folder)
     probs = _probs(done, run, data)
-    images = {part: by_image(*each, (NLL, ACCURACY)) for part, each in probs.items() if part.startswith("test")}
-    found: dict[str, Any] = {"best": _scores(probs) | {IMAGES: images}}
+    found: dict[str, Any] = {"best": _scores(probs) | {IMAGES: by_image(*probs["test"], (NLL, ACCURACY))}}
     if run.to_end and isinstance(done.posterior, Gaussian):
         bound = osc.evidence.elbo(done.posterior, data.train, BOUND_DRAWS, torch.Generator().manual_seed(0))
         found["elbo"] = bound.value / len(data.train[0])

@@ -55,7 +55,7 @@ def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Finding
             for run in runs:
                 table.add(f"{row}, β = {beta:g}", {column: run[part][name] for name, column in SCORES.items()})
             curves.setdefault(row, {})[f"{beta:g}"] = {name: [run[part][name] for run in runs] for name in SCORES}
-        losses.setdefault(method, []).append([run[IMAGES]["test"][NLL] for run in runs])
+        losses.setdefault(method, []).append([run[IMAGES][NLL] for run in runs])
     means = {
         method: [{IMAGES: {NLL: torch.stack(over).mean(0)}} for over in zip(*each, strict=True)]
         for method, each in losses.items()

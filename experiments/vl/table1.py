@@ -152,7 +152,7 @@ def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Finding
             table.add(row, {END: run["end"]["test"]["nll"]})
             if DRAWN in scores:
                 table.add(f"{settings.parts[number].task.title}: {DRAWN}", _scores(scores[DRAWN]))
-        images[row] = [{IMAGES: run["best"][IMAGES]["test"]} for run in runs]
+        images[row] = [{IMAGES: run["best"][IMAGES]} for run in runs]
         courses[row] = {"beta": runs[0]["beta"], "validation": runs[0]["validation"]}
         every[row] = {beta: [run["every"][beta] for run in runs] for beta in runs[0]["every"]}
     claim = Claim.over_seeds(

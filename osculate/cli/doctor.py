@@ -45,7 +45,7 @@ def run(options: DoctorOptions) -> dict[str, Any]:
     libraries = {name: _library(name, problems) for name in EXTRAS}
     missing = sorted({extra for name, extra in EXTRAS.items() if libraries[name] is None})
     facts: dict[str, Any] = {
-        "versions": versions(("osculate", "safetensors", "scipy")),
+        "versions": versions(("osculate", "safetensors", "scipy")) | {"torch": torch.__version__},  # with its build
         "libraries": libraries,
         "missing extras": missing,
         "devices": _devices(problems),

@@ -88,7 +88,7 @@ def tv_reconstruction(
         weight: w; λ nats per unit of total variation at a noise of σ are w = λ σ², or w = λ σ² / scale per unit of the
             image divided by a scale.
         bounds: The smallest and the largest value of a pixel.
-        iterations: Largest number of iterations; it stops once the image changes by less than a millionth.
+        iterations: Number of iterations.
 
     Raises:
         ValueError: the data do not fit the operator, weight or iterations are not positive, or the bounds are not two
@@ -117,7 +117,7 @@ def tv_reconstruction(
     step = 0.95 / (NORM**2 + 8) ** 0.5  # ‖D‖² ≤ 8
     start = np.full(operator.pixels, min(max(0.0, bounds[0]), bounds[1]))
     box = pyproximal.Box(*bounds)
-    found = PrimalDual(box, penalties, both, start, tau=step, mu=step, niter=iterations, rtol=1e-6)
+    found = PrimalDual(box, penalties, both, start, tau=step, mu=step, niter=iterations)
     return torch.from_numpy(np.asarray(found)).reshape(operator.image_shape).to(data)
 
 

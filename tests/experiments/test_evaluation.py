@@ -9,7 +9,6 @@ from experiments.by_image import IMAGES, PLACES
 from experiments.evaluation import (
     Difference,
     at_mode,
-    auroc_difference,
     best,
     entropy,
     linearised,
@@ -62,18 +61,6 @@ def test_a_probability_of_zero_costs_a_finite_number() -> None:
     y = torch.zeros(2, dtype=torch.long)
     sure, wrong = torch.tensor([[1.0, 0.0]] * 2), torch.tensor([[0.0, 1.0]] * 2)
     assert nll_difference(wrong, sure, y).value == pytest.approx(87.3, abs=0.1)
-
-
-def test_the_error_of_an_auroc_difference_is_that_over_repetitions() -> None:
-    differences = []
-    for _ in range(200):
-        inside, outside = torch.randn(80), torch.randn(60) + 1
-        noisy = inside + torch.randn(80), outside + torch.randn(60)
-        differences.append(auroc_difference((inside, outside), noisy))
-        expected = metrics.auroc(inside, outside) - metrics.auroc(*noisy)
-        assert differences[-1].value == pytest.approx(expected, abs=1e-6)
-    spread = float(torch.tensor([d.value for d in differences]).std())
-    assert sum(d.error for d in differences) / 200 == pytest.approx(spread, rel=0.15)
 
 
 def test_the_mean_of_independent_differences() -> None:
