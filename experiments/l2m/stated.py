@@ -46,6 +46,8 @@ def by_split(parts: Parts) -> Parts:
     """Average the seeds of every split, which have all their data in common; a record lists them seed by seed."""
 
     def averaged(values: Sequence[float], splits: int) -> list[float]:
+        if len(values) % splits:
+            raise LookupError(f"{len(values)} values are not those of {splits} splits")
         return [mean(values[split::splits]) for split in range(splits)]
 
     def of_splits(record: Record) -> dict[str, Pair]:
@@ -167,6 +169,7 @@ DOCUMENT = Document(
                     "UCI: … and predict as well, within .05 nats",
                     "Predictions by the moments of Adam",
                     (Test(WITHIN, "nats", by_split(across(SETS, "L2M", "diagonal, single gradients")), 0.05, OVERLAP),),
+                    looks=2,
                 ),
                 Statement(
                     "UCI: no extra computation: its posterior costs less than a pass with single gradients",
@@ -184,7 +187,7 @@ DOCUMENT = Document(
                     "UCI: an ensemble of L2M is not worse than one, within .01 nats",
                     "",
                     (Test(ABOVE, "nats", by_split(across(SETS, "ensemble of L2M", "L2M")), -0.01, OVERLAP),),
-                    looks=2,
+                    looks=3,
                 ),
             ),
         ),

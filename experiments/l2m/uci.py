@@ -101,10 +101,10 @@ def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Finding
 def cell(settings: Settings, name: str, split: int, seed: int) -> dict[str, Any]:
     """Return the test log likelihoods in original units, the curvatures' agreement and their cost on one split."""
     data = osc.data.load(name, split=split, seed=seed, validation_size=0)
-    likelihood = Gaussian(chosen_scale(settings, name, split, seed))
-    fits = [trained(settings, data.train, likelihood, 1000 * seed + k) for k in range(settings.training.members)]
+    likelihood, start = Gaussian(chosen_scale(settings, name, split, seed)), start_of(split, seed)
+    fits = [trained(settings, data.train, likelihood, start + k) for k in range(settings.training.members)]
     first, *others = fits
-    with seeded(seed):  # the order of the refreshing batches
+    with seeded(start):  # the order of the refreshing batches
         again = first.method(Layerwise(1.0)).refresh(settings.training.refreshed)
     l2m, single = first.method(Layerwise(1.0)).posterior, first.diagonal("empirical_fisher")
     posteriors = {
@@ -130,11 +130,17 @@ def cell(settings: Settings, name: str, split: int, seed: int) -> dict[str, Any]
     return values | {SCALE: float(likelihood.scale), SCATTER: shown}
 
 
+def start_of(split: int, seed: int) -> int:
+    """Return the first of the seeds of trainings: splits repeat a measurement if nothing but data joins them."""
+    return 10_000 * split + 1000 * seed
+
+
 def chosen_scale(settings: Settings, name: str, split: int, seed: int) -> float:
     """Return the noise scale of highest likelihood on a tenth of the data, for a network trained on the rest."""
     data = osc.data.load(name, split=split, seed=seed)
     x, y = data.validation
-    model = trained(settings, data.train, Gaussian(settings.scales[len(settings.scales) // 2]), 1000 * seed).model
+    likelihood = Gaussian(settings.scales[len(settings.scales) // 2])
+    model = trained(settings, data.train, likelihood, start_of(split, seed)).model
     with torch.no_grad():
         f = model(x)
     return max(settings.scales, key=lambda scale: float(Gaussian(scale).log_prob(f, y).mean()))

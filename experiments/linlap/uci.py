@@ -175,9 +175,9 @@ def loaded(name: str, splits: str, split: int) -> osc.data.Dataset:
 def validation(settings: Settings, name: str, splits: str, split: int, seed: int) -> dict[str, float]:
     """Return the log likelihood of a tenth of the training data, by the number of steps on the rest."""
     x, y = loaded(name, splits, split).train
-    order = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed))
+    order = torch.randperm(len(x), generator=torch.Generator().manual_seed(start_of(split, seed)))
     held, rest = order[: len(x) // 10], order[len(x) // 10 :]
-    method = levenberg_marquardt(settings, x, seed)
+    method = levenberg_marquardt(settings, x, start_of(split, seed))
     method.begin((x[rest], y[rest]))
     found, candidates = {}, settings.steps.of(name)
     for step in range(1, max(candidates) + 1):
@@ -185,6 +185,11 @@ def validation(settings: Settings, name: str, splits: str, split: int, seed: int
         if step in candidates:
             found[str(step)] = osc.predict(method.result(), x[held]).log_prob(y[held]).mean().item()
     return found
+
+
+def start_of(split: int, seed: int) -> int:
+    """Return the seed of a split's trainings: splits repeat a measurement if nothing but data joins them."""
+    return 10_000 * split + seed
 
 
 def levenberg_marquardt(settings: Settings, x: Tensor, seed: int) -> osc.methods.LevenbergMarquardt:
@@ -206,10 +211,10 @@ def fitted(
 def cell(settings: Settings, name: str, splits: str, split: int, seed: int, steps: int) -> dict[str, float]:
     """Measure every way to predict from one mode."""
     data, started = loaded(name, splits, split), time.process_time()
-    q, net, gamma = fitted(settings, data, seed, steps)
+    q, net, gamma = fitted(settings, data, start_of(split, seed), steps)
     result = {GAMMA: gamma, SECONDS: time.process_time() - started}
     with ignoring(evaluation.SAMPLED):
-        for way, predictive in predictives(q, net, data, seed):
+        for way, predictive in predictives(q, net, data, start_of(split, seed)):
             result |= scored(data, way, predictive.log_prob(data.test[1]), predictive.mean)
     return result
 
@@ -250,12 +255,12 @@ def baselines(settings: Settings, name: str, splits: str, split: int, seed: int,
     data = loaded(name, splits, split)
     members = []
     for number in range(settings.baseline.members):
-        q, net, _ = fitted(settings, data, seed + 1000 * number, steps)
+        q, net, _ = fitted(settings, data, start_of(split, seed) + 1000 * number, steps)
         with torch.no_grad():
             members.append(q.likelihood.distribution(net(data.test[0])))
     logs = torch.stack([member.log_prob(data.test[1]) for member in members]).logsumexp(0) - log(len(members))
     found = scored(data, ENSEMBLE, logs, torch.stack([member.mean for member in members]).mean(0))
-    return found | dropout(settings.baseline, data, seed)
+    return found | dropout(settings.baseline, data, start_of(split, seed))
 
 
 def dropout(settings: Baseline, data: osc.data.Dataset, seed: int) -> dict[str, float]:

@@ -12,7 +12,7 @@ from experiments import Findings, Number, Record, Table, seeded
 from experiments.l2m import figure1 as f, uci as u
 from experiments.l2m.stated import SETS, by_split
 from experiments.record import FAILS, HOLDS, Setup
-from experiments.statements import level
+from experiments.statements import across, level
 from tests.experiments.limits import verdicts
 
 
@@ -125,6 +125,17 @@ def test_curvatures_that_are_zero_are_left_out_of_the_logarithm() -> None:
 
 
 def test_seeds_of_a_split_are_averaged() -> None:
-    number = Number("yacht", "MAP", (1.0, 2.0, 3.0, 5.0, 4.0, 7.0))  # two seeds of three splits
-    record = Record("l2m-uci", "", "", Setup("small", {"splits": 3}, (0, 1), 1.0, {}), Findings((number,), (), {}))
-    assert by_split(level("yacht", "MAP"))(record) == {"yacht, MAP": ([3.0, 3.0, 5.0], None)}
+    ours = Number("yacht", "L2M", (1.0, 2.0, 3.0, 5.0, 4.0, 7.0))  # two seeds of three splits
+    theirs = Number("yacht", "MAP", (0.0, 1.0, 2.0, 0.0, 1.0, 2.0))
+    setup = Setup("small", {"splits": 3}, (0, 1), 1.0, {})
+    record = Record("l2m-uci", "", "", setup, Findings((ours, theirs), (), {}))
+    (pair,) = by_split(across("yacht", "L2M", "MAP"))(record).values()
+    assert pair == ([3.0, 3.0, 5.0], [0.0, 1.0, 2.0])
+    with pytest.raises(LookupError, match="6 values"):
+        by_split(level("yacht", "L2M"))(replace(record, setup=replace(setup, settings={"splits": 4})))
+
+
+def test_no_two_trainings_start_alike() -> None:
+    members = range(u.Training().members)
+    starts = [u.start_of(split, seed) + k for split in range(20) for seed in range(10) for k in members]
+    assert len(set(starts)) == len(starts)
