@@ -47,7 +47,7 @@ def by_split(parts: Parts) -> Parts:
 
     def averaged(values: Sequence[float], splits: int) -> list[float]:
         if len(values) % splits:
-            raise LookupError(f"{len(values)} values are not those of {splits} splits")
+            raise LookupError(f"{len(values)} values are not those of {splits} splits.")
         return [mean(values[split::splits]) for split in range(splits)]
 
     def of_splits(record: Record) -> dict[str, Pair]:

@@ -258,8 +258,8 @@ def claims(table: Table) -> Iterator[Claim]:
     )
     yield Claim.over_seeds(
         "Predictions by the moments of Adam",
-        "Where they are ahead, what Adam remembers of the way to the mode makes good what the residuals at training "
-        "points, smaller than the noise, take from the squared gradients.",
+        "Why they are ahead on some sets is not known: perhaps Adam remembers gradients of the way to the mode, larger "
+        "than those there, where residuals are smaller than the noise.",
     )
     read, whole, tuned, single = (
         {row: table.mean(row, each) for row, each in table if each == column} for column in (READ, WHOLE, TUNED, PASS)

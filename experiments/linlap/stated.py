@@ -753,8 +753,9 @@ DOCUMENT = Document(
                 ),
                 Statement(
                     "Training on brings them together",
-                    "",
+                    "Distances as training goes on",
                     (Test(BELOW, "of it", gap("at the last epoch", "at the best epoch", APART), 0.0),),
+                    after=True,
                 ),
             ),
             before=True,

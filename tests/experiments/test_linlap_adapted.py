@@ -1,10 +1,13 @@
-"""Cases of linlap-adapted are counted, and rescaled networks compute the same function."""
+"""Cases of linlap-adapted are counted, rescaled networks compute the same function, and validation images stop."""
+
+from dataclasses import replace
 
 import pytest
 import torch
 
+import osculate as osc
 from experiments import Table
-from experiments.linlap import adapted as m
+from experiments.linlap import adapted as m, stopping
 
 
 def test_architectures_that_are_worse_at_the_linear_mode_are_named() -> None:
@@ -31,3 +34,16 @@ def test_architectures_have_about_45_000_weights_and_groups(name: str) -> None:
     groups = m.prior_of(model, torch.rand(2, 1, 28, 28), m.MULTIPLE).settings["groups"]
     assert len(groups) > 1
     assert ("unnormalised" in groups) == (name != "Fixup")
+
+
+@pytest.mark.slow
+def test_validation_images_say_when_to_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    few = stopping.Settings(m.Images(data="digits", train_size=60, test_size=20, names=("CNN",), pool=1), (1, 2))
+    data, nll = osc.data.load("digits", train_size=60), stopping.NLL
+    found = stopping.courses(few, 0)[nll]
+    spoilt = replace(data, test=(data.test[0], data.test[1].flip(0)))
+    monkeypatch.setattr(osc.data, "load", lambda *_, **__: spoilt)
+    assert stopping.courses(few, 0)[nll] == found
+    other = replace(data, validation=(data.validation[0], data.validation[1].flip(0)))
+    monkeypatch.setattr(osc.data, "load", lambda *_, **__: other)
+    assert stopping.courses(few, 0)[nll] != found
