@@ -181,7 +181,7 @@ DOCUMENT = Document(
                     "Steps of VL and VI",
                     _steps("LeNet", "three convolutions"),
                     headline=True,
-                    looks=2,
+                    looks=3,
                 ),
                 Statement(
                     "… and so does one of VI with noise on the outputs of layers",
@@ -194,7 +194,7 @@ DOCUMENT = Document(
                     "Steps of VL with a quarter of the batch in every other one",
                     (Limit(("MLP: VL", "LeNet: VL", "three convolutions: VL"), STEPS, high=1.7),),
                     OURS,
-                    looks=2,
+                    looks=3,
                 ),
             ),
             "small networks on a CPU ÷ PreactResNet-18 on a GPU",
