@@ -242,7 +242,8 @@ def section(record: Record, name: str, folder: Path) -> str:
             else ""
         ),
         "\nIn italics is what the rule of verdicts compares, then the evidence as the measurement puts it. In the "
-        "table ± is one standard error over seeds; of two numbers in a cell the one in brackets is the document's.\n",
+        "table ± is one standard error over seeds or splits, as if these had no data in common; of two numbers in a "
+        "cell the one in brackets is the document's.\n",
     ]
     lines += [*map(_claim, record.findings.claims), ""]
     if (folder / f"{name}.png").is_file():

@@ -57,8 +57,9 @@ def claims(table: Table) -> Iterator[Claim]:
     down = sum(after < before for before, after in zip(best, last, strict=True))
     yield Claim.over_seeds(
         "Distances as training goes on",
-        f"The distance itself goes from {table.mean(BEST, DISTANCE):.2f} to {table.mean(LAST, DISTANCE):.2f}, down in "
-        f"{down} of {len(best)} seeds. Of the few epochs that were looked at, validation images choose the best.",
+        f"Not divided, their distance goes from {table.mean(BEST, DISTANCE):.2f} to {table.mean(LAST, DISTANCE):.2f} "
+        f"on average, down in {down} of {len(best)} seeds. Of the few epochs that were looked at, validation images "
+        "choose the best.",
     )
 
 
