@@ -159,6 +159,7 @@ def detection(pair: str) -> tuple[Statement, ...]:
             f"{pair}: its best score beats the best of every baseline",
             f"{pair}: best scores",
             (Test(ABOVE, "AUROC", best(ours, rivals, {"best AUROC": "AUROC"})),),
+            looks=2,
         ),
         Statement(
             f"{pair}: of all σ of the output, its own detects best",
@@ -372,6 +373,7 @@ DOCUMENT = Document(
                     "",
                     (Test(ABOVE, RATIO, gap("post-hoc, T = 0.1", "online, recomputed, T = 0.1", NLL)),),
                     OURS,
+                    looks=2,
                 ),
                 Statement(
                     "Curvature of all data at the end detects better than the running average",

@@ -676,7 +676,7 @@ DOCUMENT = Document(
                             0.1,
                         ),
                     ),
-                    looks=2,
+                    looks=3,
                 ),
                 Statement(
                     "Toy: one precision a normalised group makes the predictive independent of scale",
@@ -695,6 +695,7 @@ DOCUMENT = Document(
                             0.3,
                         ),
                     ),
+                    looks=3,
                 ),
                 Statement(
                     "The evidence at θ* gives a lower NLL, for every architecture and prior",
@@ -704,6 +705,7 @@ DOCUMENT = Document(
                         for prior in ("single λ", "multiple λ")
                     ),
                     headline=True,
+                    looks=3,
                 ),
                 Statement(
                     "Both recommendations together are best for normalised networks",
@@ -712,6 +714,7 @@ DOCUMENT = Document(
                         Test(BELOW, "nats", across(NORMALISED, "NLL, θ*, multiple λ", f"NLL, {other}"))
                         for other in ("θ*, single λ", "θ̃, single λ", "θ̃, multiple λ")
                     ),
+                    looks=3,
                 ),
                 Statement(
                     "With the curvature at θ* too the NLL is the same",

@@ -54,6 +54,7 @@ def table(data: str, headline: bool = False, network: str = "") -> tuple[Stateme
                 f"{title}: its calibration error is below that of {rival}",
                 "",
                 (Test(BELOW, "ECE", gap(ours, other, ECE)),),
+                looks=2 if headline else 1,
             ),
         ]
     return tuple(found)
