@@ -60,7 +60,8 @@ def fitted(scan: Scan, kind: str, value: float, number: int) -> dict[str, float]
     truth = cells.images(scan.data)[0][number]
     operator, data, level = scan.measured(truth, 1000 + number)
     if kind == "penalty":
-        return {PSNR: psnr(DeepImagePrior(variation=value, steps=scan.steps).fit(operator, data, level).image, truth)}
+        prior = DeepImagePrior(variation=value, steps=scan.steps)
+        return {PSNR: psnr(prior.fit(operator, data, level, seed=number).image, truth)}
     longer = DeepImagePrior(steps=scan.dropout_steps)
     drawn = mc_dropout(operator, data, level, longer, value, scan.samples, number)[1]
     return {PSNR: psnr(drawn.mean, truth), DENSITY: cells.scored(drawn, truth, kernels=True)[DENSITY]}

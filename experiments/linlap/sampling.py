@@ -61,7 +61,7 @@ class Settings:
 
     curve: Curve = Curve()
     digits: Digits = Digits()
-    samples: int = 100
+    samples: int = 2000
 
 
 MODE, LINEARISED, SAMPLED = "MAP", "linearised, probit", "sampled"
@@ -79,7 +79,7 @@ SHOWN = 30
     "Sampling the network against its linearisation: a curve, and digits",
     "The Linearized Laplace Approximation [antoran2022], section 3: why use a linearized model for prediction?",
     # the tutorial shows a figure of Lawrence's thesis, without its setting: more draws, and a closer mode
-    paper=Settings(digits=Digits(evaluations=2000), samples=1000),
+    paper=Settings(digits=Digits(evaluations=2000), samples=10_000),
 )
 def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Findings:
     """Run both demonstrations for each seed."""
