@@ -16,13 +16,13 @@ from experiments.lae import models as lae_models
 from experiments.lae.models import (
     BASELINES,
     DROPOUT,
+    HETEROSCEDASTIC,
     LAPLACIAN,
-    LEARNED,
     LONG,
     METHODS,
     ONLINE,
     RUNNING,
-    VARIATIONAL,
+    VARIANCES,
     Convolutions,
     Models,
 )
@@ -85,6 +85,8 @@ SCORES = {
     "output_deviation": "σ of the output",
 }
 PIXEL = "mean pixel"
+#: The score of decoders that predict the noise: its standard deviation, summed over pixels.
+NOISE = "σ of the noise"
 POINTS = 60
 CLAIMS = (
     Claim.over_seeds(
@@ -128,18 +130,15 @@ def figure9(settings: Settings, seeds: Sequence[int], runner: Runner) -> Finding
         models, found = settings.models(inside, size, seed), {}
         for method in METHODS:
             record = scored(models, method, outside, settings)
-            far = record.outside[outside]
-            for score, area in record.auroc[outside].items():
-                if score not in (*SCORES, "mean_pixel"):
-                    continue  # of the input alone: lae-detection
-                row, column = (method, SCORES[score]) if score in SCORES else (PIXEL, PIXEL)
-                if row == PIXEL and method != METHODS[0]:
-                    continue
-                grid = np.linspace(0, 1, POINTS)
-                rates = grid, np.interp(grid, *osc.metrics.roc_curve(record.inside[score], far[score]))
-                thinned = [[round(float(rate), 4) for rate in values] for values in rates]
-                places = paired.places(record.inside[score], far[score])
-                found[row, column] = area, record.auprc[outside][score], thinned, places
+            for score, values in record.inside.items():
+                if score in SCORES:
+                    found[method, SCORES[score]] = separated(values, record.outside[outside][score])
+                elif score == "mean_pixel":  # others of the input alone: lae-detection
+                    found[PIXEL, PIXEL] = separated(values, record.outside[outside][score])
+            if method in HETEROSCEDASTIC:
+                r = models.representation(method)
+                sets = models.test, models.outside[outside]
+                found[method, NOISE] = separated(*(noise(r, x, settings.samples) for x in sets))
         return found
 
     jobs = settings.jobs(seeds)
@@ -156,6 +155,26 @@ def figure9(settings: Settings, seeds: Sequence[int], runner: Runner) -> Finding
     return Findings(tuple(numbers), CLAIMS, data)
 
 
+def separated(inside: Tensor, outside: Tensor) -> Detected:
+    """Measure how well a score tells data from outside (M,) from those inside (N,)."""
+    grid = np.linspace(0, 1, POINTS)
+    rates = grid, np.interp(grid, *osc.metrics.roc_curve(inside, outside))
+    thinned = [[round(float(rate), 4) for rate in values] for values in rates]
+    areas = osc.metrics.auroc(inside, outside), osc.metrics.auprc(inside, outside)
+    return *areas, thinned, paired.places(inside, outside)
+
+
+def noise(r: Representation, x: Tensor, samples: int) -> Tensor:
+    """Return the standard deviation of the noise that a decoder predicts, summed over the pixels of each image."""
+    images = (drawn(r, part, samples) for part in x.split(500))
+    return torch.cat([image.noise_variance.sqrt().flatten(1).sum(1) for image in images])
+
+
+def beside(row: str, column: str, other: str, another: str) -> str:
+    """Return the name of the comparison of two cells that share neither row nor column."""
+    return f"{row}, {column} beside {other}, {another}"
+
+
 def errors_of_areas(areas: Areas, shares: Shares) -> dict[str, float]:
     """Return the errors over test images of what the claims compare with other methods, by its name."""
     found, spread = {}, SCORES["output_deviation"]
@@ -167,6 +186,9 @@ def errors_of_areas(areas: Areas, shares: Shares) -> dict[str, float]:
             found[paired.beside(ours, row, "best AUROC")] = paired.area_error(best[method], best[other])
             if theirs := shares[pair][other].get(spread):
                 found[paired.beside(ours, row, f"AUROC by {spread}")] = paired.area_error(own, theirs)
+            if learnt := shares[pair][other].get(NOISE):
+                name = beside(ours, f"AUROC by {spread}", row, f"AUROC by {NOISE}")
+                found[name] = paired.area_error(own, learnt)
     return {name: float(f"{error:.3g}") for name, error in found.items()}
 
 
@@ -222,7 +244,7 @@ def draw_areas(record: Record) -> Any:
 
 #: Methods with a spread (that of learned variances is noise), and those in the figure.
 SPREAD = (*BASELINES[1:], *LAPLACIAN)
-SHOWN = (VARIATIONAL, DROPOUT, ONLINE)
+SHOWN = (VARIANCES, DROPOUT, ONLINE)
 INSIDE, OUTSIDE = "σ summed over pixels: test images", "σ summed over pixels: others"
 
 
@@ -268,7 +290,7 @@ def drawn(r: Representation, x: Tensor, samples: int) -> Reconstruction:
 
 def deviation(image: Reconstruction, method: str) -> Tensor:
     """Return σ of each pixel, without observation noise except where the noise is what is learned."""
-    return (image.noise_variance if method == LEARNED else image.mean_variance).sqrt()
+    return (image.noise_variance if method in HETEROSCEDASTIC else image.mean_variance).sqrt()
 
 
 def thousandths(images: Tensor) -> list[Any]:

@@ -14,8 +14,8 @@ from torch import Tensor
 import osculate as osc
 from experiments import Claim, Findings, Record, Runner, Table, experiment, paired
 from experiments.lae import models as lae_models
-from experiments.lae.detection import SCORES, Areas, Shares, best_of_each_seed, named
-from experiments.lae.models import DROPOUT, FACTORED, LONG, ONLINE, POST_HOC, VARIATIONAL, Fit, Models
+from experiments.lae.detection import SCORES, Areas, Shares, beside, best_of_each_seed, named
+from experiments.lae.models import DROPOUT, FACTORED, LONG, ONLINE, POST_HOC, VAES, Fit, Models
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Settings(lae_models.Training):
 
 
 #: Autoencoders that are compared.
-MODELS = (VARIATIONAL, DROPOUT, POST_HOC, FACTORED, ONLINE)
+MODELS = (*VAES, DROPOUT, POST_HOC, FACTORED, ONLINE)
 INPUT, BLANKED = "image alone", ", blanked"
 #: The row of a model on average over all pairs, as the images are, begins with this instead of a pair.
 MEAN = "mean over pairs"
@@ -103,11 +103,6 @@ def explained(settings: Settings, seeds: Sequence[int], runner: Runner) -> Findi
     return Findings(table.numbers(), (claim(areas),), data)
 
 
-def beside(row: str, column: str, other: str, another: str) -> str:
-    """Return the name of the comparison of two cells that share neither row nor column."""
-    return f"{row}, {column} beside {other}, {another}"
-
-
 def nearest_beside(row: str, column: str) -> str:
     """Return the name of the comparison of the distance to a training image with another score, mean over pairs."""
     return beside(f"{MEAN}: {INPUT}", f"AUROC by {NEAREST}", f"{MEAN}: {row}", column)
@@ -119,13 +114,12 @@ def errors_of_areas(areas: Areas, shares: Shares) -> dict[str, float]:
     spread, over, lit = (f"AUROC by {column}" for column in (sigma, RELATIVE, ink))
     compared: dict[str, tuple[Sequence[paired.Places], Sequence[paired.Places]]] = {}
     for pair, rows in shares.items():
-        alone, vae, own, diagonal, factors = (
-            f"{pair}: {row}" for row in (INPUT, VARIATIONAL, ONLINE, POST_HOC, FACTORED)
-        )
-        best = best_of_each_seed(areas[pair][VARIATIONAL], rows[VARIATIONAL])
+        alone, own, diagonal, factors = (f"{pair}: {row}" for row in (INPUT, ONLINE, POST_HOC, FACTORED))
+        for vae in VAES:
+            best = best_of_each_seed(areas[pair][vae], rows[vae])
+            compared[paired.beside_best(own, spread, f"{pair}: {vae}")] = rows[ONLINE][sigma], best
         compared |= {
             beside(alone, lit, own, spread): (rows[INPUT][ink], rows[ONLINE][sigma]),
-            paired.beside_best(own, spread, vae): (rows[ONLINE][sigma], best),
             paired.beside(factors, diagonal, spread): (rows[FACTORED][sigma], rows[POST_HOC][sigma]),
             paired.columns_of(factors, over, spread): (rows[FACTORED][RELATIVE], rows[FACTORED][sigma]),
         }

@@ -19,16 +19,18 @@ from osculate.tensorfiles import fill, network_tensors
 
 #: The methods that are compared.
 AE, LEARNED, ENSEMBLE = "AE", "AE, learned variance", "ensemble of AEs"
-VARIATIONAL, DROPOUT = "VAE", "MC-dropout AE"
+VARIATIONAL, VARIANCES, DROPOUT = "VAE", "VAE, learned variance", "MC-dropout AE"
 #: Both with a posterior fitted anew to all data at the end, at a temperature chosen on held-out data.
 POST_HOC, ONLINE = "LAE, post-hoc", "LAE, online, refitted"
 #: The posterior of the training itself, as published: with the average curvature of its steps, at its temperature.
 RUNNING = "LAE, online, running"
 #: Post-hoc with Kronecker factors in place of the approximate diagonal.
 FACTORED = "LAE, post-hoc, KFAC"
-#: A VAE whose decoder has a second output for the variance of each pixel.
-VARIANCES = "VAE, learned variance"
-METHODS = (AE, LEARNED, VARIATIONAL, DROPOUT, ENSEMBLE, POST_HOC, ONLINE, RUNNING)
+METHODS = (AE, LEARNED, VARIATIONAL, VARIANCES, DROPOUT, ENSEMBLE, POST_HOC, ONLINE, RUNNING)
+#: VAEs with one noise scale, and with a second output of the decoder for the variance of each pixel.
+VAES = (VARIATIONAL, VARIANCES)
+#: Those whose decoder predicts the variance of the noise.
+HETEROSCEDASTIC = (LEARNED, VARIANCES)
 #: Those that are Laplacian, and the others.
 LAPLACIAN = (POST_HOC, ONLINE, RUNNING)
 BASELINES = tuple(name for name in METHODS if name not in LAPLACIAN)
@@ -143,13 +145,13 @@ class Models:
         return {name: images[: self.training.test_size] for name, images in sets.items()}
 
     def representation(self, name: str) -> Representation:
-        """Return one of :data:`METHODS`, :data:`FACTORED` or :data:`VARIANCES`.
+        """Return one of :data:`METHODS`, or :data:`FACTORED`.
 
         The noise is that of held-out residuals, for Laplacian ones of training.
         """
         if name == AE:
             return Representation(osc.posteriors.Point(self.autoencoder(), self._noise), codes=self.train)
-        if name in (LEARNED, VARIANCES):
+        if name in HETEROSCEDASTIC:
             likelihood = HeteroscedasticGaussian(class_axis=1)
             network = partial(self._network, kind=Autoencoder if name == LEARNED else VAE, outputs=2)
             method = osc.methods.MAP if name == LEARNED else ELBO

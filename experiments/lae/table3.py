@@ -22,7 +22,7 @@ from experiments.lae.models import (
     ONLINE,
     POST_HOC,
     RUNNING,
-    VARIATIONAL,
+    VARIANCES,
     Models,
 )
 
@@ -54,7 +54,7 @@ HEADINGS |= {"accuracy": ACCURACY, "ece": ECE, "mce": MCE, "rmsce": RMSCE, "nll"
 PRINTED = printed(
     (ACCURACY, ECE, MCE, RMSCE),
     {
-        VARIATIONAL: (".22", ".18", ".34", ".19"),
+        VARIANCES: (".22", ".18", ".34", ".19"),
         DROPOUT: (".45", ".28", ".38", ".29"),
         ENSEMBLE: (".53", ".12", ".20", ".13"),
         POST_HOC: (".51", ".16", ".27", ".18"),

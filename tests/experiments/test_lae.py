@@ -9,7 +9,18 @@ import torch
 from experiments import REGISTRY, Record
 from experiments.experiment import changed
 from experiments.lae import models as lae_models
-from experiments.lae.models import AE, DROPOUT, ENSEMBLE, EXACT, LAPLACIAN, LEARNED, METHODS, Models
+from experiments.lae.models import (
+    AE,
+    DROPOUT,
+    ENSEMBLE,
+    EXACT,
+    HETEROSCEDASTIC,
+    LAPLACIAN,
+    LEARNED,
+    METHODS,
+    VAES,
+    Models,
+)
 from osculate.methods.online_laplace import PUBLISHED_TEMPERATURE
 
 pytestmark = pytest.mark.filterwarnings("ignore:networks sampled")
@@ -60,9 +71,9 @@ def test_every_method_has_the_spread_that_it_should(cells: str) -> None:
     for name in METHODS:
         image = models.representation(name).reconstruct(models.test[:5], 6)
         assert bool(image.weight_variance.any()) == (name in (ENSEMBLE, DROPOUT, *LAPLACIAN)), name
-        assert bool(image.latent_variance.any()) == (name == lae_models.VARIATIONAL), name
+        assert bool(image.latent_variance.any()) == (name in VAES), name
         varied = image.noise_variance.std() > 1e-6
-        assert bool(varied) == (name == LEARNED), name
+        assert bool(varied) == (name in HETEROSCEDASTIC), name
     again = models.online(EXACT)
     assert int(again.steps) == 4 * TINY["fit"]["epochs"]
     assert models.running(EXACT).temperature == PUBLISHED_TEMPERATURE
@@ -100,6 +111,7 @@ def test_other_images(cells: str) -> None:
     assert set(rows) == {f"digits → rotated digits: {name}" for name in METHODS}
     deviations = column(record, "AUROC by σ of the output")
     assert not any(row.endswith((f": {AE}", f": {LEARNED}")) for row in deviations)
+    assert len(column(record, "AUROC by σ of the noise")) == len(HETEROSCEDASTIC)
     assert len(column(record, "AUROC by mean pixel")) == 1
     drawn(run("lae-figure10", cells, **pairs, scored=20))
 
