@@ -307,6 +307,11 @@ def draw_spread(record: Record) -> Any:
     found = {
         method: (np.asarray(both[0]) / 1000, np.asarray(both[1]) / 1000) for method, both in shown["found"].items()
     }
+    top = max(spread.max() for method, (_, spread) in found.items() if method not in HETEROSCEDASTIC)
+    found = {  # noise is many times as large as what drawn networks differ by
+        f"{method}, cut at {top:.1g}" if method in HETEROSCEDASTIC else method: (centre, spread.clip(max=top))
+        for method, (centre, spread) in found.items()
+    }
     return reconstructions(
         np.asarray(shown["images"]) / 1000, found, shown["names"], f"Trained on {pair.split(' ')[0]}: mean and spread"
     )

@@ -15,7 +15,7 @@ from experiments.evaluation import class_probabilities
 from experiments.lae import maps
 from experiments.lae.detection import SPREAD, deviation, drawn, thousandths
 from experiments.lae.faces import WRONG, agreement
-from experiments.lae.models import LEARNED, LONG, METHODS, VARIANCES, Models, Training
+from experiments.lae.models import HETEROSCEDASTIC, LONG, METHODS, VARIANCES, Models, Training
 from experiments.lae.table3 import classifier_of
 from osculate.autoencoders import LatentMap, Representation
 
@@ -221,7 +221,7 @@ def draw_spread(record: Record) -> Any:
     found = {
         method: (np.asarray(centre) / 1000, np.asarray(spread) / 1000)
         for method, (centre, spread) in data["found"].items()
-        if method != LEARNED  # its noise is many times as large
+        if method not in HETEROSCEDASTIC  # their noise is many times as large
     }
     return reconstructions(
         np.asarray(data["images"]) / 1000, found, heading="Digits, their reconstructions, and how far networks differ"
