@@ -72,7 +72,8 @@ def _beside_vaes(pair: str, ours: str) -> Parts:
     row = f"{pair}: {ours}"
 
     def parts(record: Record) -> dict[str, Pair]:
-        found, spread = {}, level(row, SIGMA)(record)[f"{row}, {SIGMA}"][0]
+        found = dict[str, Pair]()
+        spread, _ = level(row, SIGMA)(record)[f"{row}, {SIGMA}"]
         for vae in (f"{pair}: {name}" for name in VAES):
             (highest, _), *_ = best(vae, vae, {"best AUROC": "AUROC"})(record).values()
             found[beside_best(row, SIGMA, vae)] = spread, highest
