@@ -25,7 +25,7 @@ def test_sets_are_compared_on_the_splits_that_have_both() -> None:
     assert uci.behind(found, uci.PUBLISHED) == "wine"
     evidence = [claim.evidence for claim in (*uci.claims(found), *uci.gap_claims(found))]
     assert "trained here is ahead of it on wine (by 0.5)." in evidence[2]
-    assert evidence[4].startswith("Median over gaps: not measured.")
+    assert evidence[4].startswith("Median over gaps: not measured")
 
 
 def test_an_interrupted_run_goes_on_with_the_next_split(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
