@@ -131,7 +131,7 @@ for precision in (0.1, 1.0, 10.0):
 # ## Findings and limitations
 #
 # * The linearised predictive keeps the accuracy of the mode at every precision. Sampled
-#   networks with a vague prior are close to guessing; a tight prior helps by keeping the
+#   networks with the vaguest prior are close to guessing; a tight prior helps by keeping the
 #   samples near the mode.
 # * The entropy of the linearised predictive detects rotated digits better than that of the
 #   mode, and its errors on them are far less confident (last column).

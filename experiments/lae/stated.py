@@ -141,7 +141,7 @@ def both(
 
 
 def wrong_pixels(*methods: str) -> Callable[[str], tuple[Test, ...]]:
-    """Return a function from a row to the comparison of how σ agrees with the errors of pixels, with other methods."""
+    """Return a function from a row to the test that its σ agrees better with errors than those of these methods."""
     return lambda ours: (Test(ABOVE, "correlation", gap(ours, methods, AGREEMENT)),)
 
 

@@ -36,7 +36,7 @@ UNSEEN = tuple(name for name in SETS if name not in CHOSEN_ON)
 MEAN = f"mean of {len(UNSEEN)} sets"
 #: Overlap of splits that share a fifth of their test functions: r / (1 - r) [nadeau2003].
 PACKAGES = 0.25
-#: Test over training data: of standard splits of UCI (at least), and of the digits that each seed draws.
+#: Test over training data: of standard splits of UCI (at least), and of digits that each seed draws, for 900 or 997.
 SPLITS, DIGITS, MOST_DIGITS = 1 / 9, 600 / 900, 600 / 997
 RATES = tuple(f"{{}}: rate {rate}" for rate in ("0.001", "0.003", "0.01", "0.03"))
 OF_LORA = "osc.laplace, adapters and head"
