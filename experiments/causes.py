@@ -84,8 +84,8 @@ CAUSES: Mapping[tuple[str, str], str] = {
     ): (
         "The variance that the VAE learns: with one noise scale its best score, −log p, is "
         "{{lae-figure9; MNIST → KMNIST: VAE; AUROC by −log p}}, with a variance of each pixel "
-        "{{lae-figure9; MNIST → KMNIST: VAE, learned variance; AUROC by −log p}}. It is not that pixels without ink have "
-        "small variances: with these blanked it has "
+        "{{lae-figure9; MNIST → KMNIST: VAE, learned variance; AUROC by −log p}}. It is not that pixels without ink "
+        "have small variances: with these blanked it has "
         "{{lae-detection; MNIST → KMNIST, blanked: VAE, learned variance; AUROC by −log p}}."
     ),
     (
