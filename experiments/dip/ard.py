@@ -48,10 +48,12 @@ class Settings(Resumable):
     Args:
         scan: Measurement of the images.
         linear_steps: Steps towards the mode of the linear model.
+        first: First test image; those before it were seen when claims were made.
     """
 
     scan: cells.Scan = cells.Scan()
     linear_steps: int = 1000
+    first: int = 10
 
 
 @experiment(
@@ -66,7 +68,7 @@ def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Finding
     about = (scan.steps, settings.linear_steps, *cells.TRAINING)
     images = [
         runner.cached("ard", (*scan.place, number), about, lambda: tuned(settings, number))  # noqa: B023
-        for number in runner.track(seeds, "images")
+        for number in runner.track([settings.first + seed for seed in seeds], "images")
     ]
     blocks = [each["blocks"] for each in images]
     rows = {(name, block): [each[name][block] for each in blocks] for name in OBJECTIVES for block in blocks[0][name]}

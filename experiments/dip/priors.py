@@ -29,6 +29,7 @@ class Settings(Resumable):
         levels: Number of grey values.
         sweeps: Passes of the Gibbs sampler over all pixels.
         shown: Draws of each prior in the figure.
+        first: First test image; those before it were seen when claims were made.
     """
 
     scan: cells.Scan = cells.Scan()
@@ -37,6 +38,7 @@ class Settings(Resumable):
     levels: int = 33
     sweeps: int = 300
     shown: int = 6
+    first: int = 10
 
 
 @experiment(
@@ -49,8 +51,8 @@ def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Finding
     """Draw images of every prior, and compare how far neighbouring pixels differ."""
     table, data = Table(), dict[str, Any]()
 
-    def drawn(number: int) -> tuple[dict[str, float], dict[str, Any]]:
-        images = draws(settings, number)
+    def drawn(seed: int) -> tuple[dict[str, float], dict[str, Any]]:
+        images = draws(settings, settings.first + seed)
         first = {name: rounded(each[: settings.shown], 3) for name, each in images.items()}
         return {name: roughness(each) for name, each in images.items()}, first
 
