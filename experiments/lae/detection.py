@@ -231,15 +231,20 @@ def draw_areas(record: Record) -> Any:
     areas, curves = record.findings.data["areas"], record.findings.data["curves"]
     rates: dict[str, dict[str, tuple[np.ndarray, np.ndarray]]] = {}
     shown: dict[str, dict[str, tuple[float, float]]] = {}
+    words: list[list[str]] = []
     for pair, rows in areas.items():
-        for method, columns in rows.items():
-            score, value = _best(columns)
-            label = method if score == method else f"{method}: {score}"
+        best = {method: _best(columns) for method, columns in rows.items()}
+        words.append(["" if score == method else f" ({score})" for method, (score, _) in best.items()])
+        for method, (score, value) in best.items():
             false, true = curves[pair][method][score]
-            rates.setdefault(pair, {})[label] = np.asarray(false), np.asarray(true)
-            error = Number(method, score, tuple(columns[score])).standard_error
-            shown.setdefault(pair, {})[label] = value, float("nan") if error is None else error
-    return roc_curves(rates, shown, "Out-of-distribution images, by the best score of each method")
+            rates.setdefault(pair, {})[method] = np.asarray(false), np.asarray(true)
+            error = Number(method, score, tuple(rows[method][score])).standard_error
+            shown.setdefault(pair, {})[method] = value, float("nan") if error is None else error
+    figure = roc_curves(rates, shown, "Out-of-distribution images, by the best score of each method")
+    for ax, scores in zip(figure.axes, words, strict=True):  # a method has one colour, whatever its score
+        for text, score in zip(ax.get_legend().get_texts(), scores, strict=True):
+            text.set_text(text.get_text() + score)
+    return figure
 
 
 #: Methods with a spread (that of learned variances is noise), and those in the figure.
