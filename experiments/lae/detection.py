@@ -242,7 +242,9 @@ def draw_areas(record: Record) -> Any:
             shown.setdefault(pair, {})[method] = value, float("nan") if error is None else error
     figure = roc_curves(rates, shown, "Out-of-distribution images, by the best score of each method")
     for ax, scores in zip(figure.axes, words, strict=True):  # a method has one colour, whatever its score
-        for text, score in zip(ax.get_legend().get_texts(), scores, strict=True):
+        legend = ax.get_legend()
+        assert legend is not None
+        for text, score in zip(legend.get_texts(), scores, strict=True):
             text.set_text(text.get_text() + score)
     return figure
 

@@ -489,3 +489,23 @@ def test_the_interval_on_a_page_is_the_one_that_decides() -> None:
             assert expected[outcome.holds], outcome.words
             found[outcome.holds] += 1
     assert min(found[verdict] for verdict in (True, False, None)) > 5, found
+
+
+def test_pairs_that_the_pages_count() -> None:
+    areas: dict[str, dict[tuple[str, str], float]] = {}
+    for number in records()["lae-detection"].findings.numbers:
+        pair, _, row = number.row.rpartition(": ")
+        if "→" in pair and not pair.endswith("blanked") and number.column.startswith("AUROC"):
+            areas.setdefault(pair, {})[row, number.column.removeprefix("AUROC by ")] = number.mean
+    alone, nearest, detected = [], [], []
+    for found in areas.values():
+        best = max(area for (row, _), area in found.items() if row != "image alone")
+        alone.append(max(area for (row, _), area in found.items() if row == "image alone") > best - 0.01)
+        nearest.append(found["image alone", "distance to a training image"] > max(found.values()) - 0.1)
+        detected.append(found["VAE, learned variance", "WAIC"] > 0.9)
+    assert [sum(alone), sum(nearest), sum(detected), len(areas)] == [8, 8, 7, 9]
+    readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    advice = " ".join((ROOT / "docs" / "how_to_choose.md").read_text(encoding="utf-8").split())
+    assert "In eight of nine pairs the best of six scores" in readme
+    assert "of the best area on eight of these nine pairs" in advice
+    assert "on seven of these nine pairs" in advice
