@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
+from math import hypot
 from statistics import mean
 from typing import Any
 
@@ -253,6 +254,8 @@ def draw_areas(record: Record) -> Any:
 SPREAD = (*BASELINES[1:], *LAPLACIAN)
 SHOWN = (VARIANCES, DROPOUT, ONLINE)
 INSIDE, OUTSIDE = "σ summed over pixels: test images", "σ summed over pixels: others"
+#: σ of each image, by its column.
+Sums = dict[str, Tensor]
 
 
 @experiment(
@@ -265,16 +268,17 @@ def figure10(settings: SpreadSettings, seeds: Sequence[int], runner: Runner) -> 
     """Measure the spread of images, without observation noise except where the noise is what is learned."""
     table = Table()
     data: dict[str, Any] = {}
+    every: dict[str, list[Sums]] = {}
 
-    def spread(inside: str, outside: str, size: int, seed: int) -> tuple[dict[str, dict[str, float]], dict[str, Any]]:
-        models, rows = settings.models(inside, size, seed), {}
+    def spread(inside: str, outside: str, size: int, seed: int) -> tuple[dict[str, Sums], dict[str, Any]]:
+        models, rows = settings.models(inside, size, seed), dict[str, Sums]()
         sets = models.test[: settings.scored], models.outside[outside][: settings.scored]
         first = torch.cat([images[: settings.images] for images in sets])
         shown: dict[str, Any] = {}
         for method in SPREAD:
             r = models.representation(method)
             images = [drawn(r, x, settings.samples) for x in sets]
-            sums = [float(deviation(image, method).flatten(1).sum(1).mean()) for image in images]
+            sums = (deviation(image, method).flatten(1).sum(1) for image in images)
             rows[method] = dict(zip((INSIDE, OUTSIDE), sums, strict=True))
             if method in SHOWN:
                 image = drawn(r, first, settings.samples)
@@ -285,9 +289,20 @@ def figure10(settings: SpreadSettings, seeds: Sequence[int], runner: Runner) -> 
     jobs = settings.jobs(seeds)
     for job, (rows, picture) in zip(jobs, runner.each("pairs and seeds", jobs, spread), strict=True):
         pair = named(*job[:2])
-        table.extend({f"{pair}: {method}": values for method, values in rows.items()})
+        for method, sums in rows.items():
+            table.add(f"{pair}: {method}", {column: float(each.mean()) for column, each in sums.items()})
+            every.setdefault(f"{pair}: {method}", []).append(sums)
         data.setdefault(pair, picture)
+    data[paired.ERRORS] = {
+        paired.columns_of(row, OUTSIDE, INSIDE): float(f"{error_over_images(runs):.3g}") for row, runs in every.items()
+    }
     return Findings(table.numbers(), (), data)
+
+
+def error_over_images(runs: Sequence[Sums]) -> float:
+    """Return the error of the logarithm of the ratio of mean σ of two sets of images, which share none."""
+    parts = ([run[column] for run in runs] for column in (OUTSIDE, INSIDE))
+    return hypot(*(paired.ratio_error(each, [torch.ones_like(sums) for sums in each]) for each in parts))
 
 
 def drawn(r: Representation, x: Tensor, samples: int) -> Reconstruction:

@@ -9,6 +9,7 @@ import torch
 from experiments import REGISTRY, Record
 from experiments.experiment import changed
 from experiments.lae import models as lae_models
+from experiments.lae.detection import INSIDE, OUTSIDE, error_over_images
 from experiments.lae.models import (
     AE,
     DROPOUT,
@@ -100,6 +101,13 @@ def test_maps(cells: str) -> None:
         record = run(name, cells, **changes)
         drawn(record)
         assert all(value > 0 for value in column(record, "σ of the output away from codes over that at codes").values())
+
+
+def test_the_error_of_a_spread_is_that_over_both_sets_of_images() -> None:
+    others, inside = torch.rand(400, dtype=torch.double), 3 + torch.rand(300, dtype=torch.double)
+    expected = sum(float(each.var() / len(each) / each.mean() ** 2) for each in (others, inside)) ** 0.5
+    runs = [{OUTSIDE: scale * others, INSIDE: scale * inside} for scale in (1.0, 2.0)]
+    assert error_over_images(runs) == pytest.approx(expected, rel=0.1)
 
 
 @pytest.mark.release
