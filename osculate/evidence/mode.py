@@ -32,9 +32,15 @@ class Search(ABC):
 
     Attributes:
         theta: The best θ so far.
+        gain: Nats by which the last step has lowered the objective, by its slope; infinity where that is not known.
     """
 
     theta: Float[Tensor, " P"]
+    gain: float = math.inf
+
+    def stands(self, tolerance: float, steps: int) -> bool:
+        """True if this many more steps like the last one would not gain the tolerance: the rest is rounding."""
+        return self.gain * steps <= tolerance
 
     @abstractmethod
     def improve(self, q: Gaussian, tolerance: float = 0.0) -> float:
@@ -341,7 +347,7 @@ class _QuasiNewtonSearch(_SearchOnAll):
 
     def tensors(self) -> dict[str, Tensor]:
         """The whole state: the point, the last gradient, and the steps that a direction uses."""
-        found = {"theta": self._place.theta}
+        found = {"theta": self._place.theta, "gain": torch.tensor(self.gain, dtype=torch.double)}
         found |= {f"outputs.{number}": part for number, part in enumerate(self._place.outputs)}
         if self._last is not None:
             found |= {"last.theta": self._last[1], "last.gradient": self._last[2]}
@@ -361,7 +367,7 @@ class _QuasiNewtonSearch(_SearchOnAll):
         """
         mine = self._place
         outputs = tuple(tensors[f"outputs.{number}"].to(part) for number, part in enumerate(mine.outputs))
-        self._place = Place(tensors["theta"].to(mine.theta), outputs)
+        self._place, self.gain = Place(tensors["theta"].to(mine.theta), outputs), float(tensors["gain"])
         if "last.theta" in tensors:
             self._last = q, tensors["last.theta"].to(mine.theta), tensors["last.gradient"].to(mine.theta)
         steps = sum(name.startswith("step.") for name in tensors)
@@ -376,14 +382,15 @@ class _QuasiNewtonSearch(_SearchOnAll):
             self._pairs.append((self.theta - self._last[1], gradient - self._last[2]))
             self._pairs = [(s, y) for s, y in self._pairs[-self._settings.memory :] if s @ y > 0]
         else:
-            self._pairs = []  # they belong to another objective
+            self._pairs, self.gain = [], math.inf  # they belong to another objective
         self._last = q, self.theta, gradient
         gap = _gap(gradient, precondition)
         if gap <= tolerance:
             return gap
         direction = -self._approximate_inverse(gradient, precondition)
         change = self._model.directional(direction)
-        self._place = self._place.moved(self._length(q, direction, change), direction, change)
+        length, self.gain = self._length(q, direction, change)
+        self._place = self._place.moved(length, direction, change)
         return gap
 
     def _approximate_inverse(self, v: Tensor, precondition: Callable[[Tensor], Tensor]) -> Tensor:
@@ -397,12 +404,12 @@ class _QuasiNewtonSearch(_SearchOnAll):
             v = v + (weight - (y @ v) / (s @ y)) * s
         return v
 
-    def _length(self, q: Gaussian, direction: Tensor, change: list[Tensor]) -> float:
-        """The step length at which the slope, which grows, is a tenth of its first size at most."""
+    def _length(self, q: Gaussian, direction: Tensor, change: list[Tensor]) -> tuple[float, float]:
+        """The step length at which the slope, which grows, is a tenth of its first size at most, and what it gains."""
         slope = self._slope(q, direction, change)
         first, length = slope(0.0), 1.0
         if first >= 0:  # at the mode, up to rounding
-            return 0.0
+            return 0.0, 0.0
         low, high, last = (0.0, first), None, 0.0
         for _ in range(SHORTENINGS):
             here = slope(length)
@@ -419,7 +426,7 @@ class _QuasiNewtonSearch(_SearchOnAll):
             else:  # the secant, kept away from the ends
                 share = min(0.9, max(0.1, low[1] / (low[1] - high[1])))
                 length = low[0] + share * (high[0] - low[0])
-        return length
+        return length, -0.5 * first * length
 
 
 @dataclass(frozen=True)
@@ -589,6 +596,8 @@ def found(q: Gaussian, data: Data | None, solver: str | Solver, start: Tensor | 
             gap = search.improve(q, chosen.tolerance)
             if gap <= chosen.tolerance:
                 return search
+            if search.stands(chosen.tolerance, chosen.max_steps):
+                break
         if not isinstance(chosen, Stochastic):
             gap = search.improve(q, chosen.tolerance)  # at the last step
     if not gap <= chosen.tolerance:

@@ -182,9 +182,10 @@ def refine(
             if last:
                 break
     if torch.equal(refined.mean, q.mean) and refined.structure is q.structure:
+        own = q.structure.structure.name
         warnings.warn(
-            f"the posterior is not refined: with structure {q.structure.structure.name!r} no step raises the bound. "
-            "Fit with structure='kron', or tune on held-out data with osc.tune.",
+            f"the posterior is not refined: with structure {own!r} no step raises the bound. "
+            f"Fit with structure={'full' if own == 'kron' else 'kron'!r}, or tune on held-out data with osc.tune.",
             stacklevel=2,
         )
     return held.known_to(refined).noted(refinement=refinement)
@@ -355,8 +356,10 @@ def _towards_mode(
         state = {f"search.{name}": each for name, each in search.tensors().items()}
         return Part({**noises, **state, "gaps": torch.tensor(gaps, dtype=torch.double)}, {"n": len(noises)})
 
-    while not gaps or (gaps[-1] > tolerance * gaps[0] and len(gaps) < SOLVER.max_steps):
-        gaps.append(search.improve(target, tolerance * gaps[0] if gaps else 0.0))
+    most, enough = SOLVER.max_steps, tolerance * gaps[0] if gaps else 0.0
+    while not gaps or (gaps[-1] > enough and len(gaps) < most and not search.stands(enough, most)):
+        gaps.append(search.improve(target, enough))
+        enough = tolerance * gaps[0]
         file.keep("mean", reached)
     if trust is None:
         return 1.0

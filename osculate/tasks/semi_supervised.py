@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from osculate.autoencoders import Representation
@@ -28,13 +28,19 @@ class SemiSupervisedRecord:
 
     Args:
         labels: Numbers of labelled images of each class.
-        accuracy: Accuracy on the test images, by name of the method, for each number of labels and each repeat.
-        neighbours: The k that cross-validation chose, likewise.
+        correct: True for each test image that is classified correctly, by name of the method, for each number of labels
+            and each repeat.
+        neighbours: The k that cross-validation chose, by name, number of labels and repeat.
     """
 
     labels: tuple[int, ...]
-    accuracy: Mapping[str, Float[Tensor, "L R"]]
+    correct: Mapping[str, Bool[Tensor, "L R M"]]
     neighbours: Mapping[str, Int[Tensor, "L R"]]
+
+    @property
+    def accuracy(self) -> dict[str, Float[Tensor, "L R"]]:
+        """Accuracy on the test images, by name, for each number of labels and each repeat."""
+        return {name: each.double().mean(2) for name, each in self.correct.items()}
 
     @property
     def mean(self) -> dict[str, Float[Tensor, " L"]]:
@@ -52,7 +58,8 @@ class SemiSupervisedRecord:
         Raises:
             ValueError: an unknown method.
         """
-        gap = lookup("method", a, self.accuracy) - lookup("method", b, self.accuracy)
+        accuracy = self.accuracy
+        gap = lookup("method", a, accuracy) - lookup("method", b, accuracy)
         return gap.mean(1), _error(gap)
 
     def metrics(self) -> dict[str, float]:
@@ -136,7 +143,7 @@ def semi_supervised(
     used, places = splits.unique(return_inverse=True)
     images, truth = torch.cat([x[used.to(x.device)], test[0].to(x)]), y_test.numpy()
     shape = (len(labels), repeats)
-    accuracy = {name: torch.empty(shape, dtype=torch.double) for name in named}
+    correct = {name: torch.empty(*shape, len(truth), dtype=torch.bool) for name in named}
     chosen = {name: torch.empty(shape, dtype=torch.long) for name in named}
     turns = ((name, repeat) for name in named for repeat in range(repeats))
     for name, repeat in track(turns, "classifying", len(named) * repeats, progress):
@@ -147,9 +154,9 @@ def semi_supervised(
             k = _best(labelled, len(classes), neighbours)
             kinds = np.arange(len(classes)).repeat(number)
             (votes,) = _votes(labelled, kinds, z[:, :QUERIES, len(used) :], (k,), len(classes))
-            accuracy[name][row, repeat] = float((votes.argmax(-1) == truth).mean())
+            correct[name][row, repeat] = torch.from_numpy(votes.argmax(-1) == truth)
             chosen[name][row, repeat] = k
-    return SemiSupervisedRecord(labels, accuracy, chosen)
+    return SemiSupervisedRecord(labels, correct, chosen)
 
 
 def neighbour_probabilities(

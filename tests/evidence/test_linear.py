@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 import osculate as osc
 from osculate.curvature import reference
-from osculate.evidence import Newton, Stochastic
-from osculate.evidence.mode import as_solver
+from osculate.evidence import Newton, QuasiNewton, Stochastic
+from osculate.evidence.mode import _QuasiNewtonSearch, as_solver
 from tests.errors import says
 from tests.laws import assert_close, targets
 from tests.zoo import ZOO
@@ -112,6 +112,23 @@ def test_posteriors_without_their_data_ask_for_them(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match=says("from a file", "data=")):
             osc.log_evidence(other, mode="linear")
         assert bool(osc.log_evidence(other, mode="linear", data=(x, y)).isfinite())
+
+
+def test_a_search_ends_where_only_rounding_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In single precision the gradient of 400 residuals with a noise of 0.001 is not below some 1e-4 nats."""
+    x = torch.linspace(-2, 2, 400)[:, None] ** torch.arange(1, 8)
+    x = (x - x.mean(0)) / x.std(0)
+    y = (0.7 * x[:, :1]).sin() + 1e-3 * torch.randn(400, 1)
+    net = nn.Sequential(nn.Linear(7, 30), nn.Tanh(), nn.Linear(30, 1))
+    likelihood = osc.likelihoods.Gaussian(1e-3)
+    q = osc.laplace(net, likelihood, (x, y), structure="full", refine=False, prior=0.01)
+    steps, improve = [], _QuasiNewtonSearch.improve
+    monkeypatch.setattr(_QuasiNewtonSearch, "improve", lambda *args: steps.append(improve(*args)) or steps[-1])
+    with pytest.warns(UserWarning, match="the mode of the linear model was not reached"):
+        theta = osc.evidence.linear_mode(q, (x, y), QuasiNewton(tolerance=1e-6))
+    assert len(steps) < 100
+    assert min(steps) < 1e-2
+    assert theta.isfinite().all()
 
 
 def test_what_does_not_fit_the_linear_mode_is_refused() -> None:

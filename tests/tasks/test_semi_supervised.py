@@ -192,8 +192,9 @@ def test_codes_of_one_draw_share_their_network() -> None:
 
 
 def test_means_and_errors_are_over_repeats_and_differences_are_paired() -> None:
-    a, b = torch.tensor([[0.5, 0.7, 0.9]]).double(), torch.tensor([[0.4, 0.6, 0.8]]).double()
+    a, b = (torch.arange(10) < torch.tensor([[[first], [first + 2], [first + 4]]]) for first in (5, 4))
     record = SemiSupervisedRecord((5,), {"a": a, "b": b}, {"a": torch.ones(1, 3).long(), "b": torch.ones(1, 3).long()})
+    torch.testing.assert_close(record.accuracy["a"], torch.tensor([[0.5, 0.7, 0.9]]).double())
     assert float(record.mean["a"]) == pytest.approx(0.7)
     assert float(record.standard_error["a"]) == pytest.approx(0.2 / 3**0.5)
     gap, error = record.difference("a", "b")
