@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
-from statistics import mean
 from typing import Any
 
 import torch
@@ -11,10 +11,21 @@ from jaxtyping import Float
 from torch import Tensor
 
 import osculate as osc
-from experiments import Claim, Findings, Record, Runner, Table, experiment
+from experiments import Claim, Findings, Record, Runner, Table, experiment, paired
 from experiments.lae import models as lae_models
 from experiments.lae.detection import SPREAD, deviation, drawn
-from experiments.lae.models import AE, DROPOUT, METHODS, RUNNING, VARIANCES, VARIATIONAL, Convolutions, Fit, Models
+from experiments.lae.models import (
+    AE,
+    DROPOUT,
+    METHODS,
+    ONLINE,
+    RUNNING,
+    VARIANCES,
+    VARIATIONAL,
+    Convolutions,
+    Fit,
+    Models,
+)
 from osculate.autoencoders import Representation
 from osculate.data.photographs import Faces, celeba
 
@@ -105,49 +116,57 @@ def table4(settings: Settings, seeds: Sequence[int], runner: Runner) -> Findings
     table = Table()
     pool, test = celeba("train"), celeba("test")
     wanted = settings.labels
+    shares: dict[str, list[Tensor]] = {method: [] for method in ON_FACES}
 
-    def accuracies(seed: int) -> dict[tuple[str, str], float]:
-        found: dict[tuple[str, str], float] = {}
-        models = FaceModels(settings, seed)
+    def correct(seed: int) -> dict[tuple[str, str], Tensor]:
+        """Return for each face the share of its correct answers, such that the mean over faces is the accuracy."""
+        models, found = FaceModels(settings, seed), {}
         methods = {method: models.representation(method) for method in ON_FACES}
         for attribute in wanted.attributes:
-            x, y = _balanced(test, attribute, seed)
+            rows = _balanced(test, attribute)[: settings.test_size]
             record = osc.tasks.semi_supervised(
                 methods,
                 pool.images[: settings.train_size],
                 _has(pool, attribute)[: settings.train_size],
-                (x[: settings.test_size], y[: settings.test_size]),
+                (test.images[rows], _has(test, attribute)[rows]),
                 labels=(wanted.number,),
                 repeats=wanted.repeats,
                 samples=wanted.samples,
                 seed=seed,
             )
-            found |= {(m, ACCURACY + attribute): float(values[0]) for m, values in record.mean.items()}
+            for method, each in record.correct.items():
+                share = torch.zeros(len(test.images), dtype=torch.double)
+                share[rows] = each[0].double().mean(0) * len(share) / len(rows)
+                found[method, ACCURACY + attribute] = share
         return found
 
-    for found in runner.each("seeds", zip(seeds), accuracies):
-        table.append(found)
-    columns = [ACCURACY + attribute for attribute in wanted.attributes]
-    for method in ON_FACES:
-        each = zip(*(table[method, column] for column in columns), strict=True)
-        table[method, ACCURACY + OVERALL] = [mean(values) for values in each]
-    numbers = table.numbers([*columns, ACCURACY + OVERALL], PRINTED)
+    for found in runner.each("seeds", zip(seeds), correct):
+        table.append({cell: float(share.mean()) for cell, share in found.items()})
+        for method in ON_FACES:
+            each = torch.stack([share for (name, _), share in found.items() if name == method])
+            shares[method].append(each.mean(0))
+            table.add(method, {ACCURACY + OVERALL: float(each.mean())})
+    errors = {
+        paired.beside(row, other, ACCURACY + OVERALL): float(
+            f"{paired.difference_error(shares[row], shares[other]):.3g}"
+        )
+        for row, other in product((ONLINE, RUNNING), (AE, VARIATIONAL, DROPOUT))
+    }
+    numbers = table.numbers([*(ACCURACY + attribute for attribute in wanted.attributes), ACCURACY + OVERALL], PRINTED)
     claim = Claim.over_seeds("Attributes of faces", "One half is chance.")
-    return Findings(numbers, (claim,), {"attributes": [*wanted.attributes, OVERALL]})
+    return Findings(numbers, (claim,), {"attributes": [*wanted.attributes, OVERALL], paired.ERRORS: errors})
 
 
 def _has(faces: Faces, attribute: str) -> Tensor:
     return faces.attributes[:, faces.names.index(attribute)].long()
 
 
-def _balanced(faces: Faces, attribute: str, seed: int) -> tuple[Tensor, Tensor]:
-    """Return faces with and without an attribute, alternating."""
-    y = _has(faces, attribute)
-    generator = torch.Generator().manual_seed(seed)
+def _balanced(faces: Faces, attribute: str) -> Tensor:
+    """Return the rows of as many faces with an attribute as without, alternating, in one random order."""
+    y, generator = _has(faces, attribute), torch.Generator().manual_seed(0)
     kinds = [(y == k).nonzero().squeeze(1) for k in (0, 1)]
     size = min(len(rows) for rows in kinds)
-    rows = torch.stack([each[torch.randperm(len(each), generator=generator)[:size]] for each in kinds], 1).flatten()
-    return faces.images[rows], y[rows]
+    return torch.stack([each[torch.randperm(len(each), generator=generator)[:size]] for each in kinds], 1).flatten()
 
 
 @table4.figure

@@ -2,14 +2,19 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
-from experiments import Findings, Record, Runner, Table, experiment
+from experiments import Findings, Record, Runner, Table, experiment, paired
 from experiments.lae import models as lae_models
-from experiments.lae.models import LONG, METHODS, Models
+from experiments.lae.models import AE, DROPOUT, LONG, METHODS, ONLINE, RUNNING, VAES, Models
 from osculate.tasks import semi_supervised
+
+#: Methods that the document compares with.
+RIVALS = (AE, *VAES, DROPOUT)
 
 
 @dataclass(frozen=True)
@@ -38,8 +43,9 @@ class Settings(lae_models.Training):
 def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Findings:
     """Measure the accuracy by method and number of labels."""
     table = Table()
+    shares: dict[str, list[Tensor]] = {method: [] for method in METHODS}
 
-    def accuracies(seed: int) -> dict[str, list[float]]:
+    def correct(seed: int) -> dict[str, Tensor]:
         models = Models(settings, seed)
         record = semi_supervised(
             {method: models.representation(method) for method in METHODS},
@@ -51,13 +57,26 @@ def measure(settings: Settings, seeds: Sequence[int], runner: Runner) -> Finding
             samples=settings.samples,
             seed=seed,
         )
-        return {method: values.tolist() for method, values in record.mean.items()}
+        return {method: each.double().mean(1) for method, each in record.correct.items()}
 
     columns = [f"accuracy with {labels} labels a class" for labels in settings.labels]
-    for rows in runner.each("seeds", zip(seeds), accuracies):
-        table.extend({method: dict(zip(columns, values, strict=True)) for method, values in rows.items()})
-    found = {m: [list(v) for v in zip(*(table[m, column] for column in columns), strict=True)] for m in METHODS}
-    data = {"labels": list(settings.labels), "accuracy": found}
+    for found in runner.each("seeds", zip(seeds), correct):
+        for method, each in found.items():
+            shares[method].append(each)
+            table.add(method, dict(zip(columns, each.mean(1).tolist(), strict=True)))
+    accuracy = {m: [list(v) for v in zip(*(table[m, column] for column in columns), strict=True)] for m in METHODS}
+    errors = {
+        paired.beside(row, other, column): paired.difference_error(
+            *([each[number] for each in shares[name]] for name in (row, other))
+        )
+        for row, other in product((ONLINE, RUNNING), RIVALS)
+        for number, column in enumerate(columns)
+    }
+    data = {
+        "labels": list(settings.labels),
+        "accuracy": accuracy,
+        paired.ERRORS: {name: float(f"{error:.3g}") for name, error in errors.items()},
+    }
     return Findings(table.numbers(), (), data)
 
 
