@@ -39,7 +39,8 @@ OF_ONE_MODE = (MAP, FULL, KRON, DIAG, OWN_KRON, OWN_DIAG, SAMPLED, LAST)
 WAYS = (*OF_ONE_MODE, ENSEMBLE, DROPOUT)
 #: Ways whose mean is not that of a network at its mode.
 OTHER_MEANS = (SAMPLED, ENSEMBLE, DROPOUT)
-GAMMA, STEPS, STEPS_MAP, SECONDS = "γ", "steps", "steps of MAP", "CPU seconds of a fit"
+GAMMA, SECONDS = "γ", "CPU seconds of a fit"
+STEPS, STEPS_MAP, STEPS_ENSEMBLE = "steps", "steps of MAP", "steps of the ensemble"
 #: Networks of a sampled predictive: with 100 its density is too low by up to tens of nats where they spread.
 DRAWS = 2000
 
@@ -134,17 +135,23 @@ def measure_cells(settings: Settings, splits: str, seeds: Sequence[int], runner:
     """Measure every way to predict on every "standard" or "gap" split."""
     found: Cells = {name: {} for name in settings.sets}
     steps: dict[tuple[str, int], dict[str, int]] = {}
+    steps_of_ensemble: dict[tuple[str, int], int] = {}
     todo = [(name, split, seed) for seed in seeds for name in settings.sets for split in chosen(settings, splits, name)]
     for name, split, seed in runner.track(todo, f"{splits} splits"):
         if (name, seed) not in steps:
-            steps[name, seed] = validated_steps(settings, name, splits, seed, runner)
+            steps[name, seed] = validated_steps(settings, OF_ONE_MODE, name, splits, seed, runner)
         numbers, where = steps[name, seed], (name, splits, split, seed)
         about: list[Any] = [numbers, settings.hidden]
         values = {STEPS: float(numbers[FULL]), STEPS_MAP: float(numbers[MAP])}
         values |= runner.cached("cell", where, about, partial(cell, settings, *where, numbers))
         if split in chosen(settings, splits, name)[: settings.baseline.splits.of(name)]:
-            about += [value for key, value in asdict(settings.baseline).items() if key != "splits"]
-            values |= runner.cached("baselines", where, about, partial(baselines, settings, *where, numbers[MAP]))
+            if (name, seed) not in steps_of_ensemble:
+                best = validated_steps(settings, (ENSEMBLE,), name, splits, seed, runner)
+                steps_of_ensemble[name, seed] = best[ENSEMBLE]
+            number = steps_of_ensemble[name, seed]
+            about += [number, *(value for key, value in asdict(settings.baseline).items() if key != "splits")]
+            values |= {STEPS_ENSEMBLE: float(number)}
+            values |= runner.cached("baselines", where, about, partial(baselines, settings, *where, number))
         for column, value in values.items():
             found[name].setdefault(column, []).append(value)
     return found
@@ -157,18 +164,21 @@ def chosen(settings: Settings, splits: str, name: str) -> list[int]:
     return [split for split in every if split not in skipped][: settings.splits.of(name)]
 
 
-def validated_steps(settings: Settings, name: str, splits: str, seed: int, runner: Runner) -> dict[str, int]:
-    """Return the number of steps at which each way to predict is best on held-out training data."""
+def validated_steps(
+    settings: Settings, ways: Sequence[str], name: str, splits: str, seed: int, runner: Runner
+) -> dict[str, int]:
+    """Return the number of steps at which each of these ways to predict is best on held-out training data."""
     candidates = settings.steps.of(name)
     if len(candidates) == 1:
-        return dict.fromkeys(OF_ONE_MODE, candidates[0])
-    total = {way: dict.fromkeys(candidates, 0.0) for way in OF_ONE_MODE}
+        return dict.fromkeys(ways, candidates[0])
+    kind, about = "validation", [*candidates, settings.hidden]
+    if ENSEMBLE in ways:
+        kind, about = "validation of ensembles", [*about, settings.baseline.members]
+    total = {way: dict.fromkeys(candidates, 0.0) for way in ways}
     for split in chosen(settings, splits, name)[: settings.steps.splits]:
         where = (name, splits, split, seed)
-        found = runner.cached(
-            "validation", where, [*candidates, settings.hidden], partial(validation, settings, *where)
-        )
-        for way, steps in product(OF_ONE_MODE, candidates):
+        found = runner.cached(kind, where, about, partial(validation, settings, ways, *where))
+        for way, steps in product(ways, candidates):
             total[way][steps] += found[after(way, steps)]
     return {way: max(each, key=each.__getitem__) for way, each in total.items()}
 
@@ -185,18 +195,23 @@ def loaded(name: str, splits: str, split: int) -> osc.data.Dataset:
     return replace(data, train=(x.double(), y.double()), test=(x_test.double(), y_test.double()))
 
 
-def validation(settings: Settings, name: str, splits: str, split: int, seed: int) -> dict[str, float]:
+def validation(
+    settings: Settings, ways: Sequence[str], name: str, splits: str, split: int, seed: int
+) -> dict[str, float]:
     """Return the log likelihood of a tenth of the training data, by way to predict and number of steps on the rest."""
     data, start = loaded(name, splits, split), start_of(split, seed)
     x, y = data.train
     order = torch.randperm(len(x), generator=torch.Generator().manual_seed(start))
     held, rest = order[: len(x) // 10], order[len(x) // 10 :]
-    data = replace(data, train=(x[rest], y[rest]), test=(x[held], y[held]))
-    found = {}
+    data, found = replace(data, train=(x[rest], y[rest]), test=(x[held], y[held])), dict[str, float]()
     for steps in settings.steps.of(name):
+        if ENSEMBLE in ways:
+            found[after(ENSEMBLE, steps)] = float(ensemble(settings, data, start, steps)[0].mean())
+        if not (own := [way for way in ways if way in OF_ONE_MODE]):
+            continue
         q, net, _ = fitted(settings, data, start, steps)
         with ignoring(evaluation.SAMPLED):
-            for way, predictive in predictives(q, net, data, start, OF_ONE_MODE):
+            for way, predictive in predictives(q, net, data, start, own):
                 found[after(way, steps)] = predictive.log_prob(y[held]).mean().item()
     return found
 
@@ -289,16 +304,20 @@ def predictives(
 
 
 def baselines(settings: Settings, name: str, splits: str, split: int, seed: int, steps: int) -> dict[str, float]:
-    """Measure a deep ensemble, whose members have their own noise, and MC dropout."""
-    data = loaded(name, splits, split)
+    """Measure a deep ensemble after this number of steps, and MC dropout."""
+    data, start = loaded(name, splits, split), start_of(split, seed)
+    return scored(data, ENSEMBLE, *ensemble(settings, data, start, steps)) | dropout(settings.baseline, data, start)
+
+
+def ensemble(settings: Settings, data: osc.data.Dataset, seed: int, steps: int) -> tuple[Tensor, Tensor]:
+    """Return the log density of each target by an ensemble whose members have their own noise, and its mean."""
     members = []
     for number in range(settings.baseline.members):
-        q, net, _ = fitted(settings, data, start_of(split, seed) + 1000 * number, steps)
+        q, net, _ = fitted(settings, data, seed + 1000 * number, steps)
         with torch.no_grad():
             members.append(q.likelihood.distribution(net(data.test[0])))
     logs = torch.stack([member.log_prob(data.test[1]) for member in members]).logsumexp(0) - log(len(members))
-    found = scored(data, ENSEMBLE, logs, torch.stack([member.mean for member in members]).mean(0))
-    return found | dropout(settings.baseline, data, start_of(split, seed))
+    return logs, torch.stack([member.mean for member in members]).mean(0)
 
 
 def dropout(settings: Baseline, data: osc.data.Dataset, seed: int) -> dict[str, float]:
@@ -359,7 +378,7 @@ def table(found: Cells, published: Published) -> tuple[Number, ...]:
                 numbers.append(Number(error, way, tuple(columns.get(rmse(way), ()))))
         for label, column in (("splits", MAP), ("… of the baselines", DROPOUT)):
             numbers.append(Number(likelihood, label, (float(len(columns.get(column, ()))),)))
-        others = (GAMMA, STEPS, STEPS_MAP, SECONDS)
+        others = (GAMMA, STEPS, STEPS_MAP, STEPS_ENSEMBLE, SECONDS)
         numbers += [Number(likelihood, column, tuple(columns.get(column, ()))) for column in others]
     return tuple(numbers)
 

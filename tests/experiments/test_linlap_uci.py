@@ -1,7 +1,7 @@
 """UCI and MacKay's example: cases that are named, exact claims, and splits that go on where they were interrupted."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -75,26 +75,30 @@ def test_gaps_that_are_measured_leave_out_different_rows(name: str, data_folder:
 def test_steps_are_those_that_held_out_data_like_best(monkeypatch: pytest.MonkeyPatch) -> None:
     full = {0: {3: 1.0, 5: 2.0}, 1: {3: 1.0, 5: -9.0}, 2: {3: 0.0, 5: 5.0}}
 
-    def validation(settings: uci.Settings, name: str, splits: str, split: int, seed: int) -> dict[str, float]:
-        likes = {way: full[split] if way == FULL else {3: 0.0, 5: 1.0} for way in uci.OF_ONE_MODE}
+    def validation(
+        settings: uci.Settings, ways: Sequence[str], name: str, splits: str, split: int, seed: int
+    ) -> dict[str, float]:
+        likes = {way: full[split] if way == FULL else {3: 0.0, 5: 1.0} for way in ways}
         return {uci.after(way, steps): value for way, each in likes.items() for steps, value in each.items()}
 
     monkeypatch.setattr(uci, "validation", validation)
     settings = uci.Settings(steps=uci.Steps((3, 5)))
-    found = uci.validated_steps(settings, "yacht", "gap", 0, uci.Runner(""))
+    found = uci.validated_steps(settings, uci.OF_ONE_MODE, "yacht", "gap", 0, uci.Runner(""))
     assert (found[FULL], found[MAP]) == (3, 5)
     one = replace(settings, steps=uci.Steps((3, 5), splits=1))
-    assert uci.validated_steps(one, "yacht", "gap", 0, uci.Runner(""))[FULL] == 5
+    assert uci.validated_steps(one, uci.OF_ONE_MODE, "yacht", "gap", 0, uci.Runner(""))[FULL] == 5
 
 
 def test_the_test_part_has_no_say_in_the_steps(data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = uci.Settings(steps=uci.Steps((2, 6)), hidden=5)
-    found = uci.validation(settings, "yacht", "standard", 0, 0)
+    ways = (*uci.OF_ONE_MODE, uci.ENSEMBLE)
+    found = {way: uci.validation(settings, (way,), "yacht", "standard", 0, 0) for way in ways}
     data = osc.data.load("yacht", split=0, validation_size=0)
     spoilt = replace(data, test=(data.test[0], data.test[1] + 100))
     monkeypatch.setattr(osc.data, "load", lambda *_, **__: spoilt)
-    assert uci.validation(settings, "yacht", "standard", 0, 0) == found
-    assert set(found) == {uci.after(way, steps) for way in uci.OF_ONE_MODE for steps in (2, 6)}
+    for way in ways:
+        assert uci.validation(settings, (way,), "yacht", "standard", 0, 0) == found[way]
+        assert set(found[way]) == {uci.after(way, steps) for steps in (2, 6)}
 
 
 def test_a_split_of_yacht_in_original_units(data_folder: Path) -> None:
