@@ -392,6 +392,7 @@ DOCUMENT = Document(
                         Test(ABOVE, "nats", pooled(uci((FULL, MODE)), f"{FULL} beside {MODE}"), -0.01, SPLITS),
                         Test(ABOVE, "nats", pooled(uci((MODE, SAMPLED)), f"{MODE} beside {SAMPLED}"), None, SPLITS),
                     ),
+                    looks=2,  # undecided with one number of steps for all ways
                 ),
                 Statement(
                     "UCI: as good as published rivals on nine sets",

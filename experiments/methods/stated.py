@@ -183,6 +183,7 @@ DOCUMENT = Document(
                     (Test(BELOW, "nats", on_average(NLL)),),
                     OURS,
                     True,
+                    looks=2,
                 ),
                 Statement(
                     "… its upper limit at most .02 nats above, in 80 % of tasks",
@@ -205,6 +206,7 @@ DOCUMENT = Document(
                         Test(ABOVE, "points", every("accuracy, %"), -1.5, SPLITS),
                     ),
                     OURS,
+                    looks=2,
                 ),
                 Statement(
                     "osc.laplace: AUROC .05 above on average, .05 below in no pair",
@@ -215,18 +217,21 @@ DOCUMENT = Document(
                     ),
                     OURS,
                     True,
+                    looks=2,
                 ),
                 Statement(
                     "… AUROC at most .04 below the unrefined posterior's",
                     "",
                     (Test(ABOVE, "AUROC", on_average("AUROC", LAPLACE), -0.04),),
                     OURS,
+                    looks=2,
                 ),
                 Statement(
                     "… NLL below that of an ensemble of five",
                     "NLL beside an ensemble of five",
                     (Test(BELOW, "nats", on_average(NLL, ENSEMBLE)),),
                     OURS,
+                    looks=2,
                 ),
                 Statement(
                     "Regressions: log likelihood at most .05 nats below the network's, in each of seven",
@@ -241,12 +246,14 @@ DOCUMENT = Document(
                         ),
                     ),
                     OURS,
+                    looks=2,
                 ),
                 Statement(
                     "… .05 above the unrefined posterior's",
                     "",
                     (Test(ABOVE, "nats", on_average("log likelihood, nats", LAPLACE), 0.05),),
                     OURS,
+                    looks=2,
                 ),
                 Statement(
                     "… 95 % intervals hold .92 to .98 of the targets",
