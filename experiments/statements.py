@@ -291,8 +291,8 @@ class Statement:
         protocol: "as printed", "corrected", or "ours" for claims that the document does not make.
         headline: It is one of at most four of the document.
         cell: Row and column of the number that a claim is quoted with which the experiment decides.
-        looks: Number of times that it is judged, above one if more seeds were run because it was undecided. Chances of
-            a wrong verdict are multiplied by it.
+        looks: Number of times that it is judged, above one if it was undecided and then had more seeds or was measured
+            in another way. The level is divided by it.
         after: True if it was added after its record was seen, unlike the others of its artefact.
     """
 

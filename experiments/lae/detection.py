@@ -300,7 +300,7 @@ def figure10(settings: SpreadSettings, seeds: Sequence[int], runner: Runner) -> 
 
 
 def error_over_images(runs: Sequence[Sums]) -> float:
-    """Return the error of the logarithm of the ratio of mean σ of two sets of images, which share none."""
+    """Return the error of the logarithm of the ratio of mean σ on two sets of different images."""
     parts = ([run[column] for run in runs] for column in (OUTSIDE, INSIDE))
     return hypot(*(paired.ratio_error(each, [torch.ones_like(sums) for sums in each]) for each in parts))
 

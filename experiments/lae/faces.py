@@ -119,7 +119,7 @@ def table4(settings: Settings, seeds: Sequence[int], runner: Runner) -> Findings
     shares: dict[str, list[Tensor]] = {method: [] for method in ON_FACES}
 
     def correct(seed: int) -> dict[tuple[str, str], Tensor]:
-        """Return for each face the share of its correct answers, such that the mean over faces is the accuracy."""
+        """Return for each test face its share of correct answers, scaled so that their mean is the accuracy."""
         models, found = FaceModels(settings, seed), {}
         methods = {method: models.representation(method) for method in ON_FACES}
         for attribute in wanted.attributes:

@@ -310,7 +310,7 @@ def baselines(settings: Settings, name: str, splits: str, split: int, seed: int,
 
 
 def ensemble(settings: Settings, data: osc.data.Dataset, seed: int, steps: int) -> tuple[Tensor, Tensor]:
-    """Return the log density of each target by an ensemble whose members have their own noise, and its mean."""
+    """Return the log density of each target by an ensemble with a noise for each member, and its mean prediction."""
     members = []
     for number in range(settings.baseline.members):
         q, net, _ = fitted(settings, data, seed + 1000 * number, steps)
@@ -418,9 +418,9 @@ def claims(found: Cells) -> Iterator[Claim]:
     )
     yield Claim.over_seeds(
         "full covariance and its approximations",
-        f"With the same hyperparameters it is worse than kron on {worse_on(found, FULL, KRON)} and than diag on "
-        f"{worse_on(found, FULL, DIAG)}. Columns with their own evidence have prior precisions and noise tuned for the "
-        "approximation, as osc.laplace does by default.",
+        "Each after its own number of steps, with the hyperparameters of the full posterior there, it is worse than "
+        f"kron on {worse_on(found, FULL, KRON)} and than diag on {worse_on(found, FULL, DIAG)}. Columns with their own "
+        "evidence have prior precisions and noise tuned for the approximation, as osc.laplace does by default.",
     )
 
 
@@ -438,8 +438,8 @@ def gap_claims(found: Cells) -> Iterator[Claim]:
         )
     yield Claim.over_seeds(
         "full covariance and the diagonal",
-        f"Medians over gaps, with the same hyperparameters: yacht {middle('yacht', DIAG)}, boston "
-        f"{middle('boston', DIAG)}.",
+        "Medians over gaps, each after its own number of steps and with the hyperparameters of the full posterior "
+        f"there: yacht {middle('yacht', DIAG)}, boston {middle('boston', DIAG)}.",
     )
     energies = listed(found.get("energy", {}).get(FULL, ()), ".1f")
     yield Claim.over_seeds(
