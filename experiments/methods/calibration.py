@@ -87,7 +87,7 @@ CURVES = tuple(
     )
 )
 TASKS = {task.label: task for task in (*IMAGES, *VECTORS, *CURVES)}
-#: First split of sets whose split 0 was seen before the rule was fixed.
+#: First split of sets whose split 0 was seen before the rules of `osc.laplace` and `osc.tune` were fixed.
 FIRST = {"boston": 1, "glass": 1, "yacht": 1}
 
 
