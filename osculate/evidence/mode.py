@@ -3,7 +3,7 @@
 import math
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, TypeAlias
 
@@ -32,15 +32,21 @@ class Search(ABC):
 
     Attributes:
         theta: The best θ so far.
-        gain: Nats by which the last step has lowered the objective, by its slope; infinity where that is not known.
+        gains: Nats by which each step has lowered the objective of the present prior and noise, by its slope; empty
+            where that is not known.
     """
 
     theta: Float[Tensor, " P"]
-    gain: float = math.inf
+    gains: Sequence[float] = ()
 
     def stands(self, tolerance: float, steps: int) -> bool:
-        """True if this many more steps like the last one would not gain the tolerance: the rest is rounding."""
-        return self.gain * steps <= tolerance
+        """True if this many more steps like the last one would not gain as much: what is left is rounding.
+
+        Args:
+            tolerance: Nats that are worth further steps.
+            steps: Number of further steps.
+        """
+        return bool(self.gains) and self.gains[-1] * steps <= tolerance
 
     @abstractmethod
     def improve(self, q: Gaussian, tolerance: float = 0.0) -> float:
@@ -51,8 +57,8 @@ class Search(ABC):
             tolerance: Distance in nats within which θ need not move.
 
         Returns:
-            The approximate distance of the objective from its minimum at the last θ with a gradient, in nats:
-            ½ gᵀ Λ⁻¹ g with the posterior precision at θ̃.
+            The approximate distance of the objective from its minimum before the step, in nats: ½ gᵀ Λ⁻¹ g with the
+            gradient there and the posterior precision at θ̃.
         """
 
     @abstractmethod
@@ -347,7 +353,7 @@ class _QuasiNewtonSearch(_SearchOnAll):
 
     def tensors(self) -> dict[str, Tensor]:
         """The whole state: the point, the last gradient, and the steps that a direction uses."""
-        found = {"theta": self._place.theta, "gain": torch.tensor(self.gain, dtype=torch.double)}
+        found = {"theta": self._place.theta, "gains": torch.tensor(self.gains, dtype=torch.double)}
         found |= {f"outputs.{number}": part for number, part in enumerate(self._place.outputs)}
         if self._last is not None:
             found |= {"last.theta": self._last[1], "last.gradient": self._last[2]}
@@ -367,7 +373,7 @@ class _QuasiNewtonSearch(_SearchOnAll):
         """
         mine = self._place
         outputs = tuple(tensors[f"outputs.{number}"].to(part) for number, part in enumerate(mine.outputs))
-        self._place, self.gain = Place(tensors["theta"].to(mine.theta), outputs), float(tensors["gain"])
+        self._place, self.gains = Place(tensors["theta"].to(mine.theta), outputs), tensors["gains"].tolist()
         if "last.theta" in tensors:
             self._last = q, tensors["last.theta"].to(mine.theta), tensors["last.gradient"].to(mine.theta)
         steps = sum(name.startswith("step.") for name in tensors)
@@ -379,19 +385,30 @@ class _QuasiNewtonSearch(_SearchOnAll):
     def improve(self, q: Gaussian, tolerance: float = 0.0) -> float:
         gradient, precondition = self._model.gradient(q, self._place), q.precision.precondition
         if self._last is not None and self._last[0] is q:
-            self._pairs.append((self.theta - self._last[1], gradient - self._last[2]))
-            self._pairs = [(s, y) for s, y in self._pairs[-self._settings.memory :] if s @ y > 0]
+            step, change = self.theta - self._last[1], gradient - self._last[2]
+            rounding = torch.finfo(step.dtype).eps * step.norm() * (gradient.norm() + self._last[2].norm())
+            if step @ change > rounding:
+                self._pairs = [*self._pairs, (step, change)][-self._settings.memory :]
         else:
-            self._pairs, self.gain = [], math.inf  # they belong to another objective
+            self._pairs, self.gains = [], []  # they belong to another objective
         self._last = q, self.theta, gradient
         gap = _gap(gradient, precondition)
         if gap <= tolerance:
             return gap
-        direction = -self._approximate_inverse(gradient, precondition)
-        change = self._model.directional(direction)
-        length, self.gain = self._length(q, direction, change)
-        self._place = self._place.moved(length, direction, change)
+        gain = self._step(q, gradient)
+        if gain == 0 and self._pairs:  # rounding in the pairs has turned the direction uphill
+            self._pairs = []
+            gain = self._step(q, gradient)
+        self.gains = [*self.gains, gain]
         return gap
+
+    def _step(self, q: Gaussian, gradient: Tensor) -> float:
+        """Move along the direction of the pairs, and return what that gains: zero, without a move, if it is uphill."""
+        direction = -self._approximate_inverse(gradient, q.precision.precondition)
+        change = self._model.directional(direction)
+        length, gain = self._length(q, direction, change)
+        self._place = self._place.moved(length, direction, change)
+        return gain
 
     def _approximate_inverse(self, v: Tensor, precondition: Callable[[Tensor], Tensor]) -> Tensor:
         """H⁻¹ v, by the two loops of L-BFGS."""
@@ -599,12 +616,14 @@ def found(q: Gaussian, data: Data | None, solver: str | Solver, start: Tensor | 
             if search.stands(chosen.tolerance, chosen.max_steps):
                 break
         if not isinstance(chosen, Stochastic):
-            gap = search.improve(q, chosen.tolerance)  # at the last step
+            gap = search.improve(q, math.inf)  # after the last step, without another one
     if not gap <= chosen.tolerance:
+        more = f"Allow {type(chosen).__name__} more work"
+        if search.stands(chosen.tolerance, chosen.max_steps):
+            more = "Further steps would gain only rounding: compute in float64"
         warnings.warn(
             f"the mode of the linear model was not reached: the objective is still about {gap:.1e} nats above its "
-            f"minimum, and {chosen.tolerance:.1e} was asked for. Allow {type(chosen).__name__} more work, a larger "
-            "tolerance, or compute in float64.",
+            f"minimum, and {chosen.tolerance:.1e} was asked for. {more}, or allow a larger tolerance.",
             stacklevel=3,
         )
     return search

@@ -356,10 +356,12 @@ def _towards_mode(
         state = {f"search.{name}": each for name, each in search.tensors().items()}
         return Part({**noises, **state, "gaps": torch.tensor(gaps, dtype=torch.double)}, {"n": len(noises)})
 
-    most, enough = SOLVER.max_steps, tolerance * gaps[0] if gaps else 0.0
-    while not gaps or (gaps[-1] > enough and len(gaps) < most and not search.stands(enough, most)):
-        gaps.append(search.improve(target, enough))
-        enough = tolerance * gaps[0]
+    def arrived() -> bool:  # gaps are compared with gaps, and gains with gains: the first are the preconditioner's view
+        within = gaps[-1] <= tolerance * gaps[0]
+        return within or search.stands(tolerance * max(search.gains, default=0.0), SOLVER.max_steps)
+
+    while not gaps or not (arrived() or len(gaps) == SOLVER.max_steps):
+        gaps.append(search.improve(target, tolerance * gaps[0] if gaps else 0.0))
         file.keep("mean", reached)
     if trust is None:
         return 1.0

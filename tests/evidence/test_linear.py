@@ -131,6 +131,18 @@ def test_a_search_ends_where_only_rounding_is_left(monkeypatch: pytest.MonkeyPat
     assert theta.isfinite().all()
 
 
+def test_a_search_goes_on_where_its_direction_points_uphill() -> None:
+    """As rounding in the pairs of earlier steps can turn it."""
+    q, x, y = fitted("diag", "categorical")
+    search = QuasiNewton().search(q, (x, y), None)
+    first = search.improve(q)
+    step = search.theta - q.mean
+    search.restore({**search.tensors(), "step.0": step, "change.0": -1e-9 * step}, q)
+    gaps = [search.improve(q) for _ in range(30)]
+    assert search.gains[1] > 0
+    assert gaps[-1] < 1e-6 * first
+
+
 def test_what_does_not_fit_the_linear_mode_is_refused() -> None:
     q, x, y = fitted("kron")
     with pytest.raises(ValueError, match=says("it had 25", "24 here")):
