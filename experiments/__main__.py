@@ -27,6 +27,7 @@ from experiments.experiment import Experiment, changed
 from experiments.pages import pages
 from experiments.record import records_in
 from experiments.runner import OutOfTime
+from experiments.settings import described, typed
 from experiments.stale import Stale, reasons, stale
 from experiments.statements import rejudged
 from osculate.cli.app import run_alone
@@ -52,7 +53,7 @@ class RunOptions:
         seeds: Number of repetitions; tables show mean ± standard error. By default as many as the record has that is
             replaced, or else 3. If it has fewer, only those that it lacks are measured, unless
             it is stale or has cells that cannot be joined.
-        settings: Settings that differ from the preset, such as --settings.batch 4.
+        settings: Settings that differ from the preset, such as --settings.batch 4; ID --list shows them.
         progress: False to show no progress bars.
     """
 
@@ -72,7 +73,7 @@ class RecordOptions:
         overwrite: Replace a record there of another scale, of other settings or of more seeds, and measure all seeds of
             one that has fewer.
         draw: Draw the figure of the record at --json again, without measuring.
-        list: Show every id and its title.
+        list: Show every id and its title; of a named experiment its settings and their values at each scale.
         results: Folder of records; writes RESULTS.md beside it, and a page for each document and record in it.
         judge: Judge the records of that folder (experiments/results by default) anew by the rule of verdicts, without
             measuring.
@@ -108,20 +109,22 @@ def run(options: RunOptions, records: RecordOptions) -> None:
     """List the experiments, run one, or sum up their records."""
     folder, renewed = records.results or FOLDER, records.stale or records.confirm or records.records
     summed = renewed or records.results or records.judge
-    if records.list and not options.experiment:
+    if records.list and options.experiment:
+        print(described(_chosen(options.experiment)))
+    elif records.list:
         _print_list()
     elif not (summed or options.experiment or records.draw or records.hours):
         raise ValueError(
             f"say which experiment: python -m experiments ID, with one of {', '.join(REGISTRY)}; or --list."
         )
-    if options.experiment and (records.list or records.results or records.judge or records.stale or records.records):
+    if options.experiment and (records.results or records.judge or records.stale or records.records):
         raise ValueError(
-            f"{options.experiment} would be measured, and --list, --results, --judge, --stale and --records are about "
+            f"{options.experiment} would be measured, and --results, --judge, --stale and --records are about "
             "all records: give one or the other."
         )
     if not options.experiment and (options != RunOptions(progress=options.progress) or records.json):
         raise ValueError("--scale, --seeds, --settings and --json are about one experiment: python -m experiments ID.")
-    if options.experiment and not records.confirm:
+    if options.experiment and not records.confirm and not records.list:
         _measure(options, records, options.experiment)
     if records.results and not folder.is_dir():
         raise FileNotFoundError(f"there is no folder {str(folder)!r} with records.")
@@ -239,19 +242,19 @@ def _measure(options: RunOptions, records: RecordOptions, name: str) -> None:
     if records.draw and before:
         _show(before, path)
         return
-    cells = path.with_suffix(".cells")
+    cells, changes = path.with_suffix(".cells"), typed(chosen, options.scale, options.settings or {})
     seeds = options.seeds
     if seeds is None:
         seeds = len(before.setup.seeds) if before else SEEDS
     if before and not records.overwrite:
-        _require_as_much(before, path, chosen, options, seeds)
+        _require_as_much(before, path, chosen, options.scale, changes, seeds)
     try:
         if before and not records.overwrite and seeds > len(before.setup.seeds):
             again = Stale(path, before, False, tuple(reasons(before)), seeds)
             print(f"{path} has {len(before.setup.seeds)} seeds: measuring seeds {again.first} to {seeds - 1}.")
             record = again.again(options.progress)
         else:
-            record = chosen.run(options.scale, seeds, options.settings, options.progress, cells)
+            record = chosen.run(options.scale, seeds, changes, options.progress, cells)
     except KeyboardInterrupt:
         if kept := sum(each.is_file() for each in cells.rglob("*")):
             print(f"{kept} files of finished cells are kept in {cells}: the same command goes on with them.")
@@ -259,11 +262,12 @@ def _measure(options: RunOptions, records: RecordOptions, name: str) -> None:
     _save(record, path, cells)
 
 
-def _require_as_much(before: Record, path: Path, chosen: Experiment, options: RunOptions, seeds: int) -> None:
+def _require_as_much(
+    before: Record, path: Path, chosen: Experiment, preset: str, changes: dict[str, Any], seeds: int
+) -> None:
     """Refuse to replace a record by one of another scale, of other settings or of fewer seeds."""
-    changes = options.settings or {}
-    settings = changed(lookup("scale", options.scale, chosen.presets), changes)
-    scale = ", ".join([options.scale, *(f"{name} = {getattr(settings, name)}" for name in changes)])
+    settings = changed(chosen.presets[preset], changes)
+    scale = ", ".join([preset, *(f"{name} = {getattr(settings, name)}" for name in changes)])
     had = len(before.setup.seeds)
     if scale != before.setup.scale or seeds < had:
         raise ValueError(

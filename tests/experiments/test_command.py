@@ -1,14 +1,17 @@
 """``python -m experiments``: the list, a run, the figure again, the page of results, and errors that help."""
 
 import json
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from experiments import REGISTRY, read_record
 from experiments.__main__ import main
+from experiments.experiment import changed
 from experiments.pages import pages
 from experiments.record import SCHEMA
+from experiments.settings import described, typed
 
 TINY = ("--settings.side", "5", "--settings.nodes", "41", "--settings.draws", "1000", "--no-progress")
 
@@ -19,6 +22,23 @@ def test_the_list_shows_every_id_with_its_document(capsys: pytest.CaptureFixture
     for name in REGISTRY:
         assert name in out
     assert "[miani2022]" in out
+
+
+@pytest.mark.parametrize("name", REGISTRY)
+def test_the_settings_of_every_experiment_are_listed(name: str) -> None:
+    text = described(REGISTRY[name])
+    assert REGISTRY[name].title.split()[0] in text
+    for line in text.split("\n"):
+        assert not line.rstrip().endswith((":data:", "`")), line
+        assert len(line) <= 100
+    for field in fields(REGISTRY[name].presets["small"]):
+        assert f"--settings.{field.name}" in text
+
+
+def test_a_setting_within_settings_is_changed_by_its_name_with_a_dot() -> None:
+    changes = {"toy.hidden": 5, "toy.scales": [1.0], "images.names": ["CNN"]}
+    settings = changed(REGISTRY["linlap-adapted"].presets["small"], typed(REGISTRY["linlap-adapted"], "small", changes))
+    assert (settings.toy.hidden, settings.toy.scales, settings.images.names) == (5, (1.0,), ("CNN",))
 
 
 def test_a_run_leaves_record_figure_and_then_the_page(
@@ -112,14 +132,17 @@ def test_a_damaged_record_is_named(
         (["lae-table1", "--json", "."], ["no file can be written", "--json"]),
         *(
             ([name, option], ["would be measured", option])
-            for option in ("--list", "--judge", "--stale", "--records")
+            for option in ("--judge", "--stale", "--records")
             for name in ("lae-table1",)
         ),
         (["--confirm", "lae-tabel1"], ["no record in"]),
         (["lae-tabel1"], ["'lae-tabel1'", "did you mean 'lae-table1'", "'lae-figure7'"]),
         (["lae-table1", "--scale", "huge"], ["unknown scale 'huge'", "'small'", "'paper'"]),
         (["lae-table1", "--seeds", "0"], ["seeds is 0"]),
-        (["lae-table1", "--settings.side", "3"], ["unknown setting 'side'", "'sides'"]),
+        (["lae-table1", "--settings.side", "3"], ["unknown setting 'side'", "'sides'", "--list shows the settings"]),
+        (["aevb-figure4", "--settings.fit.imges", "3"], ["unknown setting of fit 'imges'", "'images'"]),
+        (["aevb-figure4", "--settings.fit", "3"], ["fit is a group of settings, such as fit.images", "got 3"]),
+        (["aevb-figure4", "--settings.fit.images", "x"], ["settings.fit.images", "int", "Got value: x"]),
         (["lae-table1", "--draw"], ["no record", "lae-table1.json"]),
         (["--results", "nowhere"], ["no folder 'nowhere'"]),
     ],
