@@ -55,7 +55,7 @@ def _require_known(settings: Any, changes: Mapping[str, Any], within: str = "") 
         if is_dataclass(inner):
             if not isinstance(value, Mapping):
                 raise ValueError(
-                    f"{name} is a group of settings, such as {name}.{fields(inner)[0].name}, got {value!r}"
+                    f"{name} is a group of settings, such as {name}.{fields(inner)[0].name}, got {value!r}."
                 )
             _require_known(inner, value, f"{within}.{name}" if within else name)
 
