@@ -331,7 +331,7 @@ def draw_spread(record: Record) -> Any:
     }
     top = max(spread.max() for method, (_, spread) in found.items() if method not in HETEROSCEDASTIC)
     found = {  # noise is many times as large as what drawn networks differ by
-        f"{method}, cut at {top:.1g}" if method in HETEROSCEDASTIC else method: (centre, spread.clip(max=top))
+        f"{method} (noise, cut at {top:.1g})" if method in HETEROSCEDASTIC else method: (centre, spread.clip(max=top))
         for method, (centre, spread) in found.items()
     }
     return reconstructions(
