@@ -25,6 +25,8 @@ from osculate.structures.blocks.dual import DualBlock, DualPrecision
 
 #: Largest number of shortenings of a Newton step.
 SHORTENINGS = 20
+#: Number of the last steps that show whether a search stands still.
+LAST = 3
 
 
 class Search(ABC):
@@ -40,13 +42,14 @@ class Search(ABC):
     gains: Sequence[float] = ()
 
     def stands(self, tolerance: float, steps: int) -> bool:
-        """True if this many more steps like the last one would not gain as much: what is left is rounding.
+        """True if the last step did not move, or this many steps like the best of the last few would not gain as much.
 
         Args:
             tolerance: Nats that are worth further steps.
             steps: Number of further steps.
         """
-        return bool(self.gains) and self.gains[-1] * steps <= tolerance
+        last = self.gains[-LAST:]
+        return bool(last) and (last[-1] == 0 or (len(last) == LAST and max(last) * steps <= tolerance))
 
     @abstractmethod
     def improve(self, q: Gaussian, tolerance: float = 0.0) -> float:
@@ -57,8 +60,8 @@ class Search(ABC):
             tolerance: Distance in nats within which θ need not move.
 
         Returns:
-            The approximate distance of the objective from its minimum before the step, in nats: ½ gᵀ Λ⁻¹ g with the
-            gradient there and the posterior precision at θ̃.
+            The approximate distance of the objective from its minimum at the last θ with a gradient, in nats:
+            ½ gᵀ Λ⁻¹ g with the posterior precision at θ̃.
         """
 
     @abstractmethod
@@ -386,8 +389,7 @@ class _QuasiNewtonSearch(_SearchOnAll):
         gradient, precondition = self._model.gradient(q, self._place), q.precision.precondition
         if self._last is not None and self._last[0] is q:
             step, change = self.theta - self._last[1], gradient - self._last[2]
-            rounding = torch.finfo(step.dtype).eps * step.norm() * (gradient.norm() + self._last[2].norm())
-            if step @ change > rounding:
+            if step @ change > 0:
                 self._pairs = [*self._pairs, (step, change)][-self._settings.memory :]
         else:
             self._pairs, self.gains = [], []  # they belong to another objective
@@ -396,7 +398,7 @@ class _QuasiNewtonSearch(_SearchOnAll):
         if gap <= tolerance:
             return gap
         gain = self._step(q, gradient)
-        if gain == 0 and self._pairs:  # rounding in the pairs has turned the direction uphill
+        if gain == 0 and self._pairs:  # rounding in the pairs has turned the direction uphill, or broken it
             self._pairs = []
             gain = self._step(q, gradient)
         self.gains = [*self.gains, gain]
@@ -407,7 +409,8 @@ class _QuasiNewtonSearch(_SearchOnAll):
         direction = -self._approximate_inverse(gradient, q.precision.precondition)
         change = self._model.directional(direction)
         length, gain = self._length(q, direction, change)
-        self._place = self._place.moved(length, direction, change)
+        if gain > 0:
+            self._place = self._place.moved(length, direction, change)
         return gain
 
     def _approximate_inverse(self, v: Tensor, precondition: Callable[[Tensor], Tensor]) -> Tensor:
@@ -425,7 +428,7 @@ class _QuasiNewtonSearch(_SearchOnAll):
         """The step length at which the slope, which grows, is a tenth of its first size at most, and what it gains."""
         slope = self._slope(q, direction, change)
         first, length = slope(0.0), 1.0
-        if first >= 0:  # at the mode, up to rounding
+        if not first < 0:  # at the mode, up to rounding, or not a number
             return 0.0, 0.0
         low, high, last = (0.0, first), None, 0.0
         for _ in range(SHORTENINGS):
@@ -618,9 +621,9 @@ def found(q: Gaussian, data: Data | None, solver: str | Solver, start: Tensor | 
         if not isinstance(chosen, Stochastic):
             gap = search.improve(q, math.inf)  # after the last step, without another one
     if not gap <= chosen.tolerance:
-        more = f"Allow {type(chosen).__name__} more work"
+        more = f"Allow {type(chosen).__name__} more work, compute in float64"
         if search.stands(chosen.tolerance, chosen.max_steps):
-            more = "Further steps would gain only rounding: compute in float64"
+            more = "Further steps would gain next to nothing: compute in float64"
         warnings.warn(
             f"the mode of the linear model was not reached: the objective is still about {gap:.1e} nats above its "
             f"minimum, and {chosen.tolerance:.1e} was asked for. {more}, or allow a larger tolerance.",

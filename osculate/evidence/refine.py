@@ -356,11 +356,11 @@ def _towards_mode(
         state = {f"search.{name}": each for name, each in search.tensors().items()}
         return Part({**noises, **state, "gaps": torch.tensor(gaps, dtype=torch.double)}, {"n": len(noises)})
 
-    def arrived() -> bool:  # gaps are compared with gaps, and gains with gains: the first are the preconditioner's view
+    def arrived() -> bool:  # gaps with gaps and gains with gains: a gap is measured with Λ, which may be far off
         within = gaps[-1] <= tolerance * gaps[0]
         return within or search.stands(tolerance * max(search.gains, default=0.0), SOLVER.max_steps)
 
-    while not gaps or not (arrived() or len(gaps) == SOLVER.max_steps):
+    while not gaps or (len(gaps) < SOLVER.max_steps and not arrived()):
         gaps.append(search.improve(target, tolerance * gaps[0] if gaps else 0.0))
         file.keep("mean", reached)
     if trust is None:

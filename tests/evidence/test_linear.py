@@ -131,16 +131,29 @@ def test_a_search_ends_where_only_rounding_is_left(monkeypatch: pytest.MonkeyPat
     assert theta.isfinite().all()
 
 
-def test_a_search_goes_on_where_its_direction_points_uphill() -> None:
-    """As rounding in the pairs of earlier steps can turn it."""
+@pytest.mark.parametrize("broken", [-1e-9, 1e-320])
+def test_a_search_goes_on_where_earlier_steps_point_uphill_or_nowhere(broken: float) -> None:
+    """As rounding in the pairs of earlier steps can do."""
     q, x, y = fitted("diag", "categorical")
     search = QuasiNewton().search(q, (x, y), None)
     first = search.improve(q)
     step = search.theta - q.mean
-    search.restore({**search.tensors(), "step.0": step, "change.0": -1e-9 * step}, q)
+    state = {**search.tensors(), "last.theta": search.theta, "step.0": step, "change.0": broken * step}
+    search.restore(state, q)
     gaps = [search.improve(q) for _ in range(30)]
     assert search.gains[1] > 0
     assert gaps[-1] < 1e-6 * first
+
+
+@pytest.mark.parametrize(
+    ("gains", "stands"),
+    [([], False), ([1.0, 0.0], True), ([1.0, 1e-9], False), ([1e-9] * 2, False), ([1.0, *[1e-9] * 3], True)],
+)
+def test_one_small_step_does_not_end_a_search(gains: list[float], stands: bool) -> None:
+    q, x, y = fitted("diag")
+    search = QuasiNewton().search(q, (x, y), None)
+    search.gains = gains
+    assert search.stands(1e-2, 200) is stands
 
 
 def test_what_does_not_fit_the_linear_mode_is_refused() -> None:
