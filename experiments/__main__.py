@@ -27,7 +27,7 @@ from experiments.experiment import Experiment, changed
 from experiments.pages import pages
 from experiments.record import records_in
 from experiments.runner import OutOfTime
-from experiments.settings import described, typed
+from experiments.settings import described, separate, typed
 from experiments.stale import Stale, reasons, stale
 from experiments.statements import rejudged
 from osculate.cli.app import run_alone
@@ -53,7 +53,7 @@ class RunOptions:
         seeds: Number of repetitions; tables show mean ± standard error. By default as many as the record has that is
             replaced, or else 3. If it has fewer, only those that it lacks are measured, unless
             it is stale or has cells that cannot be joined.
-        settings: Settings that differ from the preset, such as --settings.batch 4; ID --list shows them.
+        settings: Settings that differ from the preset, as in --settings.fit.images 500; ID --list shows them.
         progress: False to show no progress bars.
     """
 
@@ -109,6 +109,8 @@ def run(options: RunOptions, records: RecordOptions) -> None:
     """List the experiments, run one, or sum up their records."""
     folder, renewed = records.results or FOLDER, records.stale or records.confirm or records.records
     summed = renewed or records.results or records.judge
+    if records.list and (summed or options != RunOptions(options.experiment, progress=options.progress)):
+        raise ValueError("--list shows the experiments, or with an ID its settings at each scale: give nothing else.")
     if records.list and options.experiment:
         print(described(_chosen(options.experiment)))
     elif records.list:
@@ -119,7 +121,7 @@ def run(options: RunOptions, records: RecordOptions) -> None:
         )
     if options.experiment and (records.results or records.judge or records.stale or records.records):
         raise ValueError(
-            f"{options.experiment} would be measured, and --results, --judge, --stale and --records are about "
+            f"{options.experiment} is one experiment, and --results, --judge, --stale and --records are about "
             "all records: give one or the other."
         )
     if not options.experiment and (options != RunOptions(progress=options.progress) or records.json):
@@ -251,7 +253,8 @@ def _measure(options: RunOptions, records: RecordOptions, name: str) -> None:
     try:
         if before and not records.overwrite and seeds > len(before.setup.seeds):
             again = Stale(path, before, False, tuple(reasons(before)), seeds)
-            print(f"{path} has {len(before.setup.seeds)} seeds: measuring seeds {again.first} to {seeds - 1}.")
+            had, why = len(before.setup.seeds), "" if again.first else ", to which no others can be joined"
+            print(f"{path} has {had} seed{'s' * (had > 1)}{why}: measuring from seed {again.first} to {seeds - 1}.")
             record = again.again(options.progress)
         else:
             record = chosen.run(options.scale, seeds, changes, options.progress, cells)
@@ -269,7 +272,11 @@ def _require_as_much(
     settings = changed(chosen.presets[preset], changes)
     scale = ", ".join([preset, *(f"{name} = {getattr(settings, name)}" for name in changes)])
     had = len(before.setup.seeds)
-    if scale != before.setup.scale or seeds < had:
+    known, asked = (
+        json.loads(json.dumps(values, default=str)) for values in (before.setup.settings, chosen.recorded(settings))
+    )
+    same = known == asked and before.setup.scale.split(", ")[0] == preset  # perhaps in another order
+    if not (same or scale == before.setup.scale) or seeds < had:
         raise ValueError(
             f"{str(path)!r} has the scale {before.setup.scale!r} and {had} seeds, this run would have {scale!r} and "
             f"{seeds}: give --json PATH to keep both, or --overwrite."
@@ -328,8 +335,9 @@ def _print(record: Record) -> None:
     table = Table(*heading, title=record.title, title_justify="left", box=box.SIMPLE_HEAD)
     for row in rows:
         table.add_row(*row)
-    out = console()
+    out, setup = console(), record.setup
     out.print(table)
+    out.print(escape(f"Scale {setup.scale}; {len(setup.seeds)} seed{'s' * (len(setup.seeds) > 1)}."), highlight=False)
     for claim in record.findings.claims:
         out.print(escape(str(claim)), highlight=False)
 
@@ -339,7 +347,8 @@ COMMAND = Command(run, (RunOptions, RecordOptions), __doc__ or "", SUBJECT)
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status."""
-    return run_alone(COMMAND, "python -m experiments", arguments)
+    words = sys.argv[1:] if arguments is None else arguments
+    return run_alone(COMMAND, "python -m experiments", [separate(word) for word in words])
 
 
 if __name__ == "__main__":

@@ -229,7 +229,7 @@ DOCUMENT = Document(
                     ),
                     PRINTED,
                     True,
-                    looks=2,
+                    looks=3,
                 ),
                 Statement(
                     f"From orthogonal weights four layers learn: above {LEARNT:g} nats",

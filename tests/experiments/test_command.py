@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from experiments import REGISTRY, read_record
-from experiments.__main__ import main
+from experiments.__main__ import COMMAND, main
 from experiments.experiment import changed
 from experiments.pages import pages
 from experiments.record import SCHEMA
-from experiments.settings import described, typed
+from experiments.settings import described, separate, typed
+from osculate.cli.app import parser_of
 
 TINY = ("--settings.side", "5", "--settings.nodes", "41", "--settings.draws", "1000", "--no-progress")
 
@@ -35,10 +36,49 @@ def test_the_settings_of_every_experiment_are_listed(name: str) -> None:
         assert f"--settings.{field.name}" in text
 
 
-def test_a_setting_within_settings_is_changed_by_its_name_with_a_dot() -> None:
-    changes = {"toy.hidden": 5, "toy.scales": [1.0], "images.names": ["CNN"]}
-    settings = changed(REGISTRY["linlap-adapted"].presets["small"], typed(REGISTRY["linlap-adapted"], "small", changes))
-    assert (settings.toy.hidden, settings.toy.scales, settings.images.names) == (5, (1.0,), ("CNN",))
+@pytest.mark.parametrize(
+    ("name", "words", "expected"),
+    [
+        (
+            "linlap-adapted",
+            ["toy.scales", "[1]", "toy.hidden", "5", "toy.epochs", "3", "images.training.lr", "0.1", "toy.lr", "1"],
+            {"toy.scales": (1.0,), "toy.hidden": 5, "toy.epochs": 3, "toy.lr": 1.0, "images.training.lr": 0.1},
+        ),
+        ("lae-figure9", ["pairs", "[[mnist, KMNIST, 200]]"], {"pairs": (("mnist", "KMNIST", 200),)}),
+        ("lae-figure9", ["pairs", "(('mnist', 'KMNIST', 200),)"], {"pairs": (("mnist", "KMNIST", 200),)}),
+        ("aevb-figure4", ["task.train_size", "None", "fit", "{images: 7}"], {"task.train_size": None, "fit.images": 7}),
+        ("vl-figure1", ["fit.precision", "64"], {"fit.precision": "64"}),
+        (
+            "aevb-figure2",
+            ["tasks", "[{data: mnist, train_size: 9}]"],
+            {"tasks.0.data": "mnist", "tasks.0.train_size": 9},
+        ),
+    ],
+)
+def test_settings_as_they_are_typed(name: str, words: list[str], expected: dict[str, object]) -> None:
+    options = [f"--settings.{word}" if number % 2 == 0 else word for number, word in enumerate(words)]
+    changes = parser_of(COMMAND).parse_args([separate(word) for word in options]).settings
+    preset = REGISTRY[name].presets["small"]
+    settings = changed(preset, typed(REGISTRY[name], "small", changes))
+    for path, value in expected.items():
+        assert value_at(settings, path) == value
+    assert {field.name for field in fields(preset) if getattr(settings, field.name) != getattr(preset, field.name)} == {
+        path.partition(".")[0] for path in expected
+    }
+
+
+def value_at(settings: object, path: str) -> object:
+    for name in path.split("."):
+        settings = settings[int(name)] if isinstance(settings, tuple) else getattr(settings, name)
+    return settings
+
+
+def test_a_setting_of_a_group_is_typed_over_those_of_a_file(tmp_path: Path) -> None:
+    (tmp_path / "settings.yaml").write_text("settings: {fit: {images: 9, batch: 3}}")
+    words = ["--config", str(tmp_path / "settings.yaml"), separate("--settings.fit.batch=4")]
+    changes = parser_of(COMMAND).parse_args(words).settings
+    fit = typed(REGISTRY["aevb-figure4"], "small", changes)["fit"]
+    assert (fit.images, fit.batch) == (9, 4)
 
 
 def test_a_run_leaves_record_figure_and_then_the_page(
@@ -131,7 +171,7 @@ def test_a_damaged_record_is_named(
         (["--judge", "--settings.side", "3"], ["are about one experiment"]),
         (["lae-table1", "--json", "."], ["no file can be written", "--json"]),
         *(
-            ([name, option], ["would be measured", option])
+            ([name, option], ["is one experiment", option])
             for option in ("--judge", "--stale", "--records")
             for name in ("lae-table1",)
         ),
@@ -141,7 +181,10 @@ def test_a_damaged_record_is_named(
         (["lae-table1", "--seeds", "0"], ["seeds is 0"]),
         (["lae-table1", "--settings.side", "3"], ["unknown setting 'side'", "'sides'", "--list shows the settings"]),
         (["aevb-figure4", "--settings.fit.imges", "3"], ["unknown setting of fit 'imges'", "'images'"]),
-        (["aevb-figure4", "--settings.fit", "3"], ["fit is a group of settings, such as fit.images", "got 3"]),
+        (["aevb-figure4", "--settings.fit", "3"], ["fit is a group, such as --settings.fit.images", "got 3"]),
+        (["aevb-figure4", "--settings.fit.images", "7", "--settings.fit.lr", "x"], ["settings.fit.lr", "Got value: x"]),
+        (["aevb-figure4", "--settings.depths", "(1, 2"], ["never closed", "--list shows the settings"]),
+        (["aevb-figure4", "--list", "--scale", "paper"], ["--list", "give nothing else"]),
         (["aevb-figure4", "--settings.fit.images", "x"], ["settings.fit.images", "int", "Got value: x"]),
         (["lae-table1", "--draw"], ["no record", "lae-table1.json"]),
         (["--results", "nowhere"], ["no folder 'nowhere'"]),
