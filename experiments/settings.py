@@ -22,7 +22,7 @@ VALUES = (
 
 
 def separate(word: str) -> str:
-    """Return a word of the command line with marks in the place of dots, since the parser loses some names with dots.
+    """Return a word of the command line with marks in place of dots: the parser loses some names that have dots.
 
     >>> separate("--settings.fit.lr=0.1")
     '--settings.fit/lr=0.1'
@@ -61,7 +61,7 @@ def typed(chosen: Experiment, scale: str, changes: Mapping[str, Any]) -> dict[st
 
 
 def _nested(changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Values in mappings of their groups; the last of one name counts."""
+    """Put values into mappings of their groups; of several with one name the last counts."""
     result: dict[str, Any] = {}
     for names, value in _leaves(changes):
         within = result
@@ -82,7 +82,7 @@ def _leaves(changes: Mapping[str, Any], groups: tuple[str, ...] = ()) -> Iterato
 
 
 def _read(settings: Any, changes: Mapping[str, Any], within: str = "") -> dict[str, Any]:
-    """Values as Python writes them too, such as None and (1, 2).
+    """Return the values of known settings, also of text as Python writes it, such as None and (1, 2).
 
     Raises:
         ValueError: A name is not known, or a value stands for a group.

@@ -25,7 +25,7 @@ from osculate.structures.blocks.dual import DualBlock, DualPrecision
 
 #: Largest number of shortenings of a Newton step.
 SHORTENINGS = 20
-#: Number of the last steps that show whether a search stands still.
+#: Number of steps, the last ones, that show whether a search stands still.
 LAST = 3
 
 
@@ -42,10 +42,10 @@ class Search(ABC):
     gains: Sequence[float] = ()
 
     def stands(self, tolerance: float, steps: int) -> bool:
-        """True if the last step did not move, or this many steps like the best of the last few would not gain as much.
+        """True if the last step did not move, or if steps like the best of the last few would gain too little.
 
         Args:
-            tolerance: Nats that are worth further steps.
+            tolerance: Nats that further steps must gain together.
             steps: Number of further steps.
         """
         last = self.gains[-LAST:]

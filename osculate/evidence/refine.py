@@ -356,7 +356,8 @@ def _towards_mode(
         state = {f"search.{name}": each for name, each in search.tensors().items()}
         return Part({**noises, **state, "gaps": torch.tensor(gaps, dtype=torch.double)}, {"n": len(noises)})
 
-    def arrived() -> bool:  # gaps with gaps and gains with gains: a gap is measured with Λ, which may be far off
+    # Gaps are compared with gaps, and gains with gains: Λ, which measures the gaps, may be far off.
+    def arrived() -> bool:
         within = gaps[-1] <= tolerance * gaps[0]
         return within or search.stands(tolerance * max(search.gains, default=0.0), SOLVER.max_steps)
 
