@@ -373,7 +373,7 @@ def test_a_record_of_today_grows_by_the_seeds_that_it_lacks(
     paths = [tmp_path / f"{part}.json" for part in ("grown", "whole")]
     assert main([*command(name, paths[0]), "--seeds", "2"]) == 0
     assert main([*command(name, paths[0]), "--seeds", "3"]) == 0
-    assert "measuring seeds 2 to 2." in capsys.readouterr().out
+    assert "measuring from seed 2 to 2." in capsys.readouterr().out
     assert main([*command(name, paths[1]), "--seeds", "3"]) == 0
     found, whole = map(read_record, paths)
     assert found.setup.seeds == (0, 1, 2)
