@@ -26,23 +26,25 @@ Tables and figures of five documents, measured again. A page for each document h
 page for each table or figure, with all numbers, the evidence in words and the figure. All are made from the records in
 `{folder}/` by `python -m experiments --results experiments/{folder}`; `--stale` lists those that other code made.
 
-"Holds": the whole 90 % interval of the difference over seeds clears the margin of the claim; "does not hold": all of it
-falls short; otherwise "undecided" ([the rule](../docs/decisions/0039-verdicts.md)). Headlines of a document are judged
-together (Holm). The number of a claim of several parts is that of the part that decides. Claims of cost and exact ones
-repeat without seeds; of a cost the interval over repeats decides. The last column says how many verdicts are expected
-to be wrong, at most, if the margins are fair: those that were set before the run have a † on their page.
+"Holds": the whole interval of the difference over seeds (90 %; wider where a claim has several parts, is a headline or
+was judged again) clears the margin of the claim; "does not hold": all of it falls short; otherwise "undecided" ([the
+rule](../docs/decisions/0039-verdicts.md)). Headlines of a document are judged together (Holm). The number of a claim of
+several parts is that of the part that decides. Claims of cost and exact ones repeat without seeds; of a cost the
+interval over repeats decides. The last column says how many verdicts over seeds are expected to be wrong, at most, if
+the margins are fair: those that were set before the run have a † on their page. Wrong verdicts on costs come on top.
+The protocol of a claim is the document's as printed, corrected, or a claim of our own.
 [Why claims do not hold]({folder}/causes.md), where it was tested.
 """
-KEYS = """**Headlines** (bold): a chance of at most {chance:.0%} that any is wrong (Holm). Of the {number} claims with \
-two or more seeds, at most {wrong:.1f} verdicts are expected to be wrong, if margins are fair († set before the run). \
-A claim holds if all its parts do; the number is the deciding part's; ratios (×) are geometric means. *n*: seeds, \
-splits, images or tasks; *scale*: ours over the document's; *protocol*: as printed, corrected, or our own claim."""
+KEYS = """**Headlines** (bold): a chance of at most {chance:.0%} that any is wrong (Holm). Over two or more seeds \
+at most {wrong:.1f} of {number} verdicts are expected to be wrong, if margins are fair († set before the run). A claim \
+holds if all its parts do; the number is the deciding part's; ratios (×) are geometric means. *n*: seeds, \
+splits, images or tasks; *scale*: ours over the document's."""
 
 
 CAUSED = """# Why claims do not hold
 
 Of these claims a cause was found, and tested by a measurement, `python -m experiments ID` with the ID of the last
-column. Of every other claim that does not hold the cause is unknown.
+column. Of every other claim that does not hold the cause is unknown; where its page names one, it was not tested.
 
 | | claim that does not hold | cause | tested by |
 |---|---|---|---|
@@ -165,7 +167,7 @@ def _unexplained(failed: Sequence[tuple[str, str]]) -> Iterator[str]:
     if failed:
         known = sum(claim in CAUSES for claim in failed)
         some = f"{known} {'has' if known == 1 else 'have'} a [tested cause](causes.md)"
-        yield f"Of {len(failed)} claims that do not hold {some}; of the others it is unknown or suspected."
+        yield f"Of {len(failed)} claims that do not hold {some}; of the rest it is unknown or suspected."
         yield ""
 
 
