@@ -109,7 +109,9 @@ plots.accuracy_against_labels(few.labels, curves, "Digits from few labels", chan
 # * Every score is for one seed on tiny images. `python -m experiments lae-figure9`,
 #   `lae-table3` and `lae-figure12` have three to five seeds on MNIST, all baselines and
 #   standard errors.
-# * Check the mean pixel before trusting a detector: if out-of-distribution images are simply
-#   darker or brighter, it does as well as any network.
+# * Check first what the images alone tell, such as the mean pixel here, or the distance to
+#   the nearest training image (`osc.tasks.ood(None, …, train=x)`), and distrust a network
+#   that does no better. Which score to take depends on the structure: of a diagonal posterior
+#   the spread itself is a poor one (see "How to choose").
 # * Imputations of a plain autoencoder differ only through their initial noise. Several
 #   classes among the draws can be correct: half a digit may belong to more than one class.

@@ -9,8 +9,7 @@
 # **What you learn.** The learned precisions do not depend on their initial values if the
 # first update comes before the first epoch. (With a burn-in, a start that is far too large
 # makes the network constant, and there is a warning.) No data are held out. One training
-# gives a reasonable prior for each tensor, though not always the one with the best test
-# score.
+# gives a reasonable prior for each tensor, though not the one with the best test score.
 #
 # ## Three initial values across eight orders of magnitude
 
@@ -113,5 +112,5 @@ print(f"linearised predictive, from 1        test NLL {whole:.3f}")
 # * The precision of a tensor that is hardly needed keeps growing (the last bias). During
 #   training it is capped at ten times N, so that the tensor can recover.
 # * Layers before a batch normalisation have no scale of their own, so their precisions
-#   drift. Use networks without it (`osc.networks.FixupResNet`), or tune afterwards at the
-#   [mode of the linear model](adapted.html).
+#   drift. Use networks without it (`osc.networks.FixupResNet`), or train as usual and fit
+#   `osc.laplace` afterwards.

@@ -135,12 +135,12 @@ for precision in (0.1, 1.0, 10.0):
 #   samples near the mode.
 # * The entropy of the linearised predictive detects rotated digits better than that of the
 #   mode, and its errors on them are far less confident (last column).
-# * It is *not* better everywhere: with a vague prior it is underconfident, and its NLL on
-#   the test digits is above that of the mode. Tuning addresses this (`prior="evidence"`, or
-#   `osc.tune` on held-out data).
+# * It is *not* better everywhere: these posteriors are underconfident, and their NLL on the
+#   test digits is above that of the mode. The refined default (`osc.laplace` without
+#   `refine=False`), or `osc.tune` on held-out data, mend this.
 # * Sampling is not always wrong. Independently trained networks (an ensemble) and networks
 #   collected during training (SWAG) are each good networks; samples from a Gaussian at one
-#   mode are not.
+#   mode are so only where it is narrow.
 #
 # `python -m experiments linlap-sampling` repeats both demonstrations over five seeds, with
 # verdicts on the claims of the tutorial.

@@ -6,7 +6,7 @@
 # (`"diag"`).
 #
 # **What you learn.** Correlations make error bars small where there are data. Without them,
-# the same curvature gives bands that are too wide there and too narrow in gaps.
+# the same curvature gives bands that are too wide there, and hardly wider in gaps.
 #
 # ## One network, three posteriors
 #
@@ -110,9 +110,10 @@ plots.matrices(correlations, blocks, "Correlations of the weights under the post
 #
 # * With all correlations the band is narrow at the data and wide in the gap. The diagonal
 #   keeps the curvature of each weight but not how weights compensate for each other: at the
-#   same prior its band is far too wide at the data, and too narrow in the gap.
+#   same prior its band is far too wide at the data, and no wider in the gap.
 # * Tuning the prior by the evidence of each structure does not fix this. The Kronecker
-#   structure is close to the full one at the data, but also too narrow in the gap.
+#   structure is close to the full one at the data, and narrower in the gap; which of them
+#   predicts better there is undecided (`linlap-structures`).
 # * The evidence depends on the structure as well. It is comparable between structures only
 #   if they describe the same posterior: prefer the full one if it is affordable (a few
 #   thousand weights, or a few thousand data × outputs with `"dual"`).

@@ -124,8 +124,8 @@ plots.regression_bands(bands, x.squeeze().numpy(), y.squeeze().numpy(), gaps)
 # * `"diag_variance"` keeps nothing. A ReLU network has weights that no output depends on.
 #   Their posterior is the prior, with the largest variance, so they fill the subnetwork.
 #   osculate warns about this, as printed above.
-# * The diagonal over *all* weights looks right between the clusters, but is far too wide at
-#   the data.
+# * The diagonal over *all* weights is about as wide at the data as between the clusters: far
+#   too wide at the data.
 # * A subnetwork's error bars are smaller than those of the whole network by construction:
 #   the other weights are treated as known.
 # * `python -m experiments linlap-subnetwork` has rotated MNIST and corrupted CIFAR-10, with

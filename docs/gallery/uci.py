@@ -91,12 +91,13 @@ for claim in record.findings.claims:
 # %% [markdown]
 # ## Findings and limitations
 #
-# * The mean of the linearised predictive is the network itself: its error equals that of
-#   MAP, and the gain is in the log-likelihood.
+# * Without refinement the mean of the linearised predictive is the network itself, so that
+#   the gain is in the log-likelihood. (In the record each way has its own number of training
+#   steps, and so its own error.)
 # * Sampled networks lose on nearly every set, by many nats on some: see [linearised or
 #   sampled](sampled.html).
 # * The verdicts above name the sets on which other methods are better. The gap splits, which
 #   leave out the middle of one input, have their own record (`linlap-uci-gap`). They test
-#   the error bars hardest, and energy is the hardest set.
+#   the error bars hardest: energy those of the full posterior, naval those of the others.
 # * Twenty splits of one set overlap, so the standard errors over splits understate the error
 #   of a comparison.

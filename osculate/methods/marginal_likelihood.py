@@ -131,7 +131,7 @@ class MarginalLikelihood(Fitted):
             ``osc.priors``. A number is the precision of an isotropic prior, which is learned too.
         settings: Frequency and kind of the updates of precisions and noise.
         structure: Structure of the curvature, by name or an object of ``osc.structures``.
-        curvature: "ggn", "fisher" (one sampled label for each datum: cheaper, and about as good), …
+        curvature: "ggn", "fisher" (one sampled label for each datum: cheaper), …
         temperature: T of the likelihood. If the data hold K augmented copies of each datum, N is overstated, and T = K
             corrects for it; random augmentation in each epoch acts as more data, for which T is below 1. T is not
             learned: the evidence of a tempered likelihood has no maximum in T (``osc.tune`` finds T on held-out data).

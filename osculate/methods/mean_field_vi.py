@@ -140,7 +140,7 @@ class MeanFieldVI(MeanFieldMethod):
         TypeError: ``model``, ``likelihood`` or ``prior`` is of the wrong type.
         ValueError: a value is out of range, or an unknown name.
 
-    Cost: a step takes the time of about two plain ones with ``local`` and one sample, and 1.2 to 1.9 without ``local``.
+    Cost: a step takes the time of about two plain ones with ``local`` and one sample, and one to two without ``local``.
 
     >>> x, y = torch.randn(60, 4), torch.randint(3, (60,))
     >>> net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
