@@ -47,9 +47,9 @@ CAUSES: Mapping[tuple[str, str], str] = {
         "l2m-figure1",
         "As printed, it performs on par: NLL at most .1 nats above four methods'",
     ): (
-        "It has 1/λ and Adam's ε where the prior precision λ, the weight decay, should stand: "
+        "The formula has 1/λ and Adam's ε in place of the prior precision λ, the weight decay: "
         "{{l2m-figure1; L2M as printed; weights near the width of their prior, %}} % of the weights keep the width of "
-        "their prior, with λ "
+        "their prior; with λ in its place "
         "{{l2m-figure1; L2M corrected, linearised; weights near the width of their prior, %}} %. The NLL needs more: "
         "printed it is {{l2m-figure1; L2M as printed; test NLL, nats per point}}; corrected, by sampled networks "
         "{{l2m-figure1; L2M corrected, sampled; test NLL, nats per point}}, linearised after the document's training "
@@ -100,8 +100,8 @@ CAUSES: Mapping[tuple[str, str], str] = {
         "isotropic}}. Trained online, with a diagonal, it is {{lae-detection; Fashion-MNIST → MNIST: LAE, online, "
         "refitted; AUROC by σ of the output}}, over isotropic noise {{lae-detection; Fashion-MNIST → MNIST: LAE, "
         "online, refitted; AUROC by σ over isotropic}}. A VAE with learned "
-        "variances has {{lae-detection; Fashion-MNIST → MNIST: VAE, learned variance; AUROC by WAIC}} by WAIC. Whether "
-        "ink is the reason, and KFAC after online training, was not tested."
+        "variances has {{lae-detection; Fashion-MNIST → MNIST: VAE, learned variance; AUROC by WAIC}} by WAIC. Neither "
+        "ink as the reason nor KFAC after online training was tested."
     ),
     (
         "vl-table2",
@@ -145,7 +145,7 @@ CAUSES: Mapping[tuple[str, str], str] = {
         "l2m-classification",
         "Images: the printed formula keeps MAP's accuracy, within a point",
     ): (
-        "It has 1/λ and Adam's ε where the prior precision λ, the weight decay, should stand: by networks sampled as "
+        "The formula has 1/λ and Adam's ε in place of the prior precision λ, the weight decay: by networks sampled as "
         "printed the accuracy on Fashion-MNIST is "
         "{{l2m-classification; Fashion-MNIST, LeNet: L2M as printed, sampled; accuracy, %}} %. Linearised, with λ, "
         "it is {{l2m-classification; Fashion-MNIST, LeNet: L2M, prior by the evidence; accuracy, %}} %, but "

@@ -32,13 +32,13 @@ rule](../docs/decisions/0039-verdicts.md)). Headlines of a document are judged t
 several parts is that of the part that decides. Claims of cost and exact ones repeat without seeds; of a cost the
 interval over repeats decides. The last column says how many verdicts over seeds are expected to be wrong, at most, if
 the margins are fair: those that were set before the run have a † on their page. Wrong verdicts on costs come on top.
-The protocol of a claim is the document's as printed, corrected, or a claim of our own.
+On their pages "protocol" says whether a claim is the document's as printed, corrected, or our own.
 [Why claims do not hold]({folder}/causes.md), where it was tested.
 """
-KEYS = """**Headlines** (bold): a chance of at most {chance:.0%} that any is wrong (Holm). Over two or more seeds \
-at most {wrong:.1f} of {number} verdicts are expected to be wrong, if margins are fair († set before the run). A claim \
-holds if all its parts do; the number is the deciding part's; ratios (×) are geometric means. *n*: seeds, \
-splits, images or tasks; *scale*: ours over the document's."""
+KEYS = """**Headlines** (bold): a chance of at most {chance:.0%} that any is wrong (Holm). Of {number} claims with \
+several seeds at most {wrong:.1f} verdicts are expected to be wrong, if margins are fair († set before the run). A \
+claim holds if all its parts do; the number is the deciding part's; ratios (×) are geometric means. *n*: seeds, splits, \
+images or tasks; *scale*: ours over the document's."""
 
 
 CAUSED = """# Why claims do not hold
@@ -167,7 +167,7 @@ def _unexplained(failed: Sequence[tuple[str, str]]) -> Iterator[str]:
     if failed:
         known = sum(claim in CAUSES for claim in failed)
         some = f"{known} {'has' if known == 1 else 'have'} a [tested cause](causes.md)"
-        yield f"Of {len(failed)} claims that do not hold {some}; of the rest it is unknown or suspected."
+        yield f"Of {len(failed)} claims that do not hold {some}; that of the rest is unknown or suspected."
         yield ""
 
 

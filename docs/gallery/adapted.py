@@ -156,10 +156,10 @@ print("groups:", osc.priors.Grouped.normalised(net, x).groups)
 #   used to choose precisions and noise.
 # * The cost is the search for that mode: one factorisation for few data
 #   (`structure="dual"`), otherwise five to thirty passes over the data for each of ten to
-#   forty evaluations.
+#   forty evaluations of the evidence.
 # * Wider error bars can score better if the network itself is wrong. Much of this grid lies
 #   between and beyond the data, so the log-likelihood also depends on how the network
 #   happens to extrapolate.
-# * On images so tuned a posterior is worse in NLL than the network alone in four of five
-#   architectures (`python -m experiments linlap-adapted`): there use the refined default of
-#   `osc.laplace`, or held-out data.
+# * On images a posterior tuned in this way has a higher NLL than the network alone in four
+#   of five architectures (`python -m experiments linlap-adapted`). The refined default of
+#   `osc.laplace` and held-out data are the alternatives; neither was measured on these.

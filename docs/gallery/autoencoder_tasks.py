@@ -111,7 +111,7 @@ plots.accuracy_against_labels(few.labels, curves, "Digits from few labels", chan
 #   standard errors.
 # * Check first what the images alone tell, such as the mean pixel here, or the distance to
 #   the nearest training image (`osc.tasks.ood(None, …, train=x)`), and distrust a network
-#   that does no better. Which score to take depends on the structure: of a diagonal posterior
-#   the spread itself is a poor one (see "How to choose").
+#   that does no better. Which score to take depends on the structure: with a diagonal the
+#   spread by itself is a poor one (see "How to choose").
 # * Imputations of a plain autoencoder differ only through their initial noise. Several
 #   classes among the draws can be correct: half a digit may belong to more than one class.

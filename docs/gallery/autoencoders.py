@@ -106,8 +106,8 @@ plots.image_grid(rows, "Digits, and images generated from sampled codes and netw
 #   sampled networks reconstruct with twice the squared error of their mean; at T = 1/500
 #   with the same error. The record of `lae-table2` has the curves.
 # * At equal temperature, networks trained online and post hoc reconstruct equally well, and
-#   online training costs twice as much. With a diagonal the spread of online codes
-#   distinguishes digits from clothes, and that of post-hoc codes does not (`lae-figure9`);
+#   online training costs twice as much. Trained on clothes, with a diagonal, the spread of
+#   online codes distinguishes digits, and that of post-hoc codes does not (`lae-figure9`);
 #   with `structure="kron"` that of post-hoc codes does too (`lae-detection`).
 # * The variance due to weights is small compared with the noise: the networks are certain of
 #   most pixels, and a likelihood with one noise scale cannot show where they are wrong.

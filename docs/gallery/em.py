@@ -82,12 +82,12 @@ print((ours / truth).round(decimals=3))
 #
 # ## Findings and limitations
 #
-# * Precisions approach the exact ones as samples grow. With several groups of parameters
-#   each has its own error, which is largest for groups with a small effective number of
-#   parameters.
-# * The sketch that preconditions the solves also corrects γ: with a rank near γ it does most
-#   of the work. In `linlap-em` 64 samples are off by a hundredth with such a rank and by four
-#   with a fifth of it.
+# * Precisions approach the exact ones as their samples grow in number. With several groups
+#   of parameters each has its own error, which is largest for groups with a small effective
+#   number of parameters.
+# * The sketch that preconditions the solves also corrects γ: with a rank near γ it does
+#   most of the work. In `linlap-em` the precision by 64 samples is off by 1 % with such a
+#   rank and by 4 % with a fifth of it.
 # * On a network this small `structure="full"` is faster. Matrix-free products pay off if
 #   matrices over all parameters or all outputs do not fit into memory.
 # * `osc.structures.MatrixFree(solver="sdd")` replaces conjugate gradients by stochastic dual

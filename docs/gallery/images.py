@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Images: calibration and out-of-distribution detection
 #
-# Laplace's own posterior, without the refinement that `osc.laplace` makes by default, on
+# Laplace's own posterior, without the refinement that `osc.laplace` applies by default, on
 # real images: 997 handwritten digits of 8 × 8 pixels, a small network, a Kronecker posterior.
 #
 # **What you learn.** A Laplace posterior keeps the decisions of the network and changes
@@ -120,10 +120,10 @@ for link in ("mc", "probit", "bridge"):
 #
 # * The accuracy is that of the network, up to a few images. A posterior that changes many
 #   decisions is a sign of a mistake.
-# * With the evidence alone the predictive is underconfident on small, clean data sets such
-#   as this one: NLL and ECE are above those of the network. It detects out-of-distribution
-#   images, but is too cautious in distribution. `osc.laplace` without `refine=False` mends
-#   this without held-out images.
+# * With the evidence alone the predictive is underconfident on small sets of clean images
+#   such as this one: NLL and ECE are above those of the network. It detects
+#   out-of-distribution images, but is too cautious in distribution. The refined default of
+#   `osc.laplace` mends this without held-out images.
 # * Tuned on held-out images it is about as well calibrated as the network, and still detects
 #   out-of-distribution images better.
 # * Digits with shuffled pixels are the easiest to detect. A digit rotated by 90° may look

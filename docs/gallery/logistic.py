@@ -7,8 +7,8 @@
 #
 # **What you learn.** With the best weights alone, the classifier is certain everywhere away
 # from its boundary, however far from the data. The average over all weights that explain the
-# data is not. A Gaussian at the mode and one formula, the probit approximation, come closer
-# to it far from the data.
+# data is not. Far from the data a Gaussian at the mode and one formula, the probit
+# approximation, come closer to it here than the best weights.
 #
 # The model is p(y = 1 | x, w) = σ(wᵀx) with prior w ~ N(0, I/α).
 
@@ -189,6 +189,7 @@ for other in (0.01, 0.1, 0.3, 1.0, 3.0):
 #   of a nat of the exact one: good enough to choose α with (`prior="evidence"`).
 # * With a weak prior the Gaussian is underconfident, since the exact posterior has larger
 #   weights than the mode. Its largest error stays far below that of the mode; the advantage
-#   in the mean error shrinks and may reverse, as on the separable data of `linlap-logistic`.
+#   in the mean error shrinks, and reverses at α = 0.01, as on the separable data of
+#   `linlap-logistic`.
 # * In two dimensions a grid is cheap. Its cost grows as Gᴾ with the number P of weights. The
 #   Laplace approximation costs P³ with `structure="full"`, and about P with `"diag"`.

@@ -90,8 +90,8 @@ for claim in record.findings.claims:
 # ## Findings and limitations
 #
 # * The surrogate passes through the data, and its error bars grow away from them. They are
-#   too narrow: on the test functions a half to a fifth of held-out values lie within one
-#   standard deviation, where two thirds should. Why was not tested.
+#   too narrow: on the test functions between a fifth and a half of held-out values lie
+#   within one standard deviation, where two thirds should. The reason was not tested.
 # * The verdicts above say where it is worse than a Gaussian process. In few dimensions each
 #   evaluation costs two to four times as much, in twenty about half.
 # * Values are taken to be without noise; `LaplaceModel.fitted(…, noise=None)` learns it, which

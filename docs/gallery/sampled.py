@@ -137,10 +137,10 @@ for precision in (0.1, 1.0, 10.0):
 #   mode, and its errors on them are far less confident (last column).
 # * It is *not* better everywhere: these posteriors are underconfident, and their NLL on the
 #   test digits is above that of the mode. The refined default (`osc.laplace` without
-#   `refine=False`), or `osc.tune` on held-out data, mend this.
+#   `refine=False`), or `osc.tune` on held-out data, mends this.
 # * Sampling is not always wrong. Independently trained networks (an ensemble) and networks
 #   collected during training (SWAG) are each good networks; samples from a Gaussian at one
-#   mode are so only where it is narrow.
+#   mode are good only if it is narrow.
 #
 # `python -m experiments linlap-sampling` repeats both demonstrations over five seeds, with
 # verdicts on the claims of the tutorial.

@@ -6,7 +6,7 @@
 # (`"diag"`).
 #
 # **What you learn.** Correlations make error bars small where there are data. Without them,
-# the same curvature gives bands that are too wide there, and hardly wider in gaps.
+# the same curvature gives bands that are too wide there, and no wider in gaps.
 #
 # ## One network, three posteriors
 #
@@ -113,7 +113,7 @@ plots.matrices(correlations, blocks, "Correlations of the weights under the post
 #   same prior its band is far too wide at the data, and no wider in the gap.
 # * Tuning the prior by the evidence of each structure does not fix this. The Kronecker
 #   structure is close to the full one at the data, and narrower in the gap; which of them
-#   predicts better there is undecided (`linlap-structures`).
+#   predicts better there is not clear (`linlap-structures`).
 # * The evidence depends on the structure as well. It is comparable between structures only
 #   if they describe the same posterior: prefer the full one if it is affordable (a few
 #   thousand weights, or a few thousand data × outputs with `"dual"`).

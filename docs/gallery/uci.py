@@ -96,8 +96,9 @@ for claim in record.findings.claims:
 #   steps, and so its own error.)
 # * Sampled networks lose on nearly every set, by many nats on some: see [linearised or
 #   sampled](sampled.html).
-# * The verdicts above name the sets on which other methods are better. The gap splits, which
-#   leave out the middle of one input, have their own record (`linlap-uci-gap`). They test
-#   the error bars hardest: energy those of the full posterior, naval those of the others.
+# * The verdicts above name the sets on which other methods are better. The gap splits,
+#   which leave out the middle of one input, have their own record (`linlap-uci-gap`). They
+#   test the error bars hardest: energy those of the full posterior, naval those of the
+#   diagonal.
 # * Twenty splits of one set overlap, so the standard errors over splits understate the error
 #   of a comparison.

@@ -100,7 +100,8 @@ class LaplaceModel(Model):
 
         The precisions are those of largest evidence of the network's linear model, from the network's own as a start.
         With the network's own, error bars are wider, and searches of test functions mostly ended farther from the
-        optimum. These are too narrow on all test functions (``functions-optimisation``).
+        optimum. Those by the evidence are too narrow on all test functions
+        (``functions-optimisation``).
 
         Args:
             X: Points (N, d), in the unit cube.

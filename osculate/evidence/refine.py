@@ -88,10 +88,10 @@ def refine(
               - \operatorname{KL}(N(m, S) \,\|\, p), \qquad
               S^{-1} = \tfrac1T \sum_n J_n^\top \operatorname{E}[\Lambda_n] J_n + \operatorname{diag}(\delta)
 
-    A Laplace approximation takes the curvature at the mode. That of a classifier which fits its training data is nearly
-    zero there, so that predictions can be far too uncertain, most of all of images. Here the curvature is averaged over
-    the function values that the posterior holds possible, and the mean is that of the linear model, which predictions
-    are made with. [opper2009]
+    A Laplace approximation takes the curvature at the mode. That of a classifier which fits its training data is
+    nearly zero there, so that predictions can be far too uncertain, most of all for images. Here the curvature is
+    averaged over the function values that the posterior holds possible, and the mean is that of the linear model,
+    which predictions are made with. [opper2009]
 
     A step solves a convex problem for the mean at the function variances V_n of the posterior before it, and then
     averages the curvature there, in the structure of ``q``. A step that would lower the bound is shortened: the bound

@@ -146,7 +146,7 @@ def laplace(
 
     Cost: one forward pass, and one backward pass without weight gradients for each output (one in all for "fisher");
     and a few passes over at most 16 of the first data, once for a network. Where it refines, that of
-    :func:`osculate.refine` in addition, four to five times as much.
+    :func:`osculate.refine` in addition, about five times as much.
 
     >>> import osculate as osc
     >>> X, Y = torch.randn(30, 2), torch.randint(3, (30,))
