@@ -37,8 +37,8 @@ On their pages "protocol" says whether a claim is the document's as printed, cor
 """
 KEYS = """**Headlines** (bold): a chance of at most {chance:.0%} that any is wrong (Holm). Of {number} claims with \
 several seeds at most {wrong:.1f} verdicts are expected to be wrong, if margins are fair († set before the run). A \
-claim holds if all its parts do; the number is the deciding part's; ratios (×) are geometric means. *n*: seeds, splits, \
-images or tasks; *scale*: ours over the document's."""
+claim holds if all its parts do; the number is the deciding part's; ratios (×) are geometric means. *n*: seeds, \
+splits, images or tasks; *scale*: ours over the document's."""
 
 
 CAUSED = """# Why claims do not hold
