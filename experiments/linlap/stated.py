@@ -693,7 +693,7 @@ DOCUMENT = Document(
                             0.3,
                         ),
                     ),
-                    looks=3,
+                    looks=4,
                 ),
                 Statement(
                     "The evidence at θ* gives a lower NLL, for every architecture and prior",
@@ -703,7 +703,7 @@ DOCUMENT = Document(
                         for prior in ("single λ", "multiple λ")
                     ),
                     headline=True,
-                    looks=3,
+                    looks=4,
                 ),
                 Statement(
                     "Both recommendations together are best for normalised networks",
@@ -712,7 +712,7 @@ DOCUMENT = Document(
                         Test(BELOW, "nats", across(NORMALISED, "NLL, θ*, multiple λ", f"NLL, {other}"))
                         for other in ("θ*, single λ", "θ̃, single λ", "θ̃, multiple λ")
                     ),
-                    looks=3,
+                    looks=4,
                 ),
                 Statement(
                     "With the curvature at θ* too the NLL is the same",
