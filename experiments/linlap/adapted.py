@@ -417,4 +417,7 @@ def draw(record: Record) -> Any:
     """Draw predictives for several precisions and those of largest evidence; scales; architectures."""
     from experiments.linlap import figures
 
-    return figures.adapted(record.findings.data)
+    data, means = record.findings.data, record.means
+    losses = {name: {", ".join(way): means[name, nll(*way)] for way in WAYS} for name in data["nll"]}
+    alone = {name: means[name, ALONE] for name in losses}
+    return figures.adapted({**data, "nll": losses, "map": alone})  # of all seeds, also in a record that has grown

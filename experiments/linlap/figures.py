@@ -56,7 +56,7 @@ def _scales(ax: Axes, scales: Sequence[float], deviation: Mapping[str, Sequence[
             plots.lines(ax, {"_" if number else name: (scales, values)}, markers="o", color=tints[name])
     style.ticks(ax, scales)
     ax.set_ylim(0, 1.3 * max(max(values) for runs in deviation.values() for values in runs))
-    style.label(ax, "The factor does not change the network\n(toy, evidence at θ*, one line per seed)")
+    style.label(ax, f"The factor does not change the network\n(toy, evidence at θ*, {len(next(iter(deviation.values())))} seeds)")
     style.label(ax, None, "factor k on the weights of the normalised layers", "mean sd of the function on the grid")
     style.legend(ax, loc="upper left", ncols=3)
 
