@@ -256,6 +256,7 @@ ARTEFACTS = (
                     ),
                 ),
                 OURS,
+                looks=2,
             ),
             *(
                 Statement(

@@ -131,8 +131,8 @@ def lora(text: str, column: str, other: str, bound: float, unit: str = "nats") -
     return Statement(text, "", (Test(direction, unit, gap(OF_LORA, other, column), bound, PACKAGES),), OURS)
 
 
-def continual(data: str, of: str = "") -> tuple[Statement, ...]:
-    """Return the claims on one series of tasks."""
+def continual(data: str, of: str = "", looks: int = 1) -> tuple[Statement, ...]:
+    """Return the claims on one series of tasks; that on elastic weight consolidation may have more looks than one."""
     ours, accuracy = f"{data}: prior, kron", "final average accuracy, %"
     return (
         Statement(
@@ -146,6 +146,7 @@ def continual(data: str, of: str = "") -> tuple[Statement, ...]:
             "",
             (Test(ABOVE, "points", gap(ours, f"{data}: prior, diag", accuracy)),),
             OURS,
+            looks=looks,
         ),
         Statement(
             f"{data}: … and above replay",
@@ -410,13 +411,14 @@ DOCUMENT = Document(
                         ),
                     ),
                     OURS,
+                    looks=2,
                 ),
             ),
         ),
         Artefact(
             "functions-continual",
             "Functions",
-            (*continual("permuted MNIST"), *continual("split MNIST", "gap closed on split classes")),
+            (*continual("permuted MNIST", looks=2), *continual("split MNIST", "gap closed on split classes")),
         ),
         Artefact(
             "functions-optimisation",
