@@ -126,8 +126,8 @@ for claim in record.findings.claims:
 #   unknown.
 # * Inputs that are best one by one are often alike. A joint choice does not pay twice for the
 #   same information.
-# * The gain depends on the data: on MNIST, where the rule was chosen, it needs less than two
-#   thirds of the labels; on Fashion-MNIST no rule beats random labels. A rule has to be chosen
+# * The gain depends on the data: on MNIST the chosen rule needs fewer than two thirds of the
+#   labels; on Fashion-MNIST none is shown to beat random labels. A rule has to be chosen
 #   before the labels are bought, and there is no test set to choose it on.
 # * The chosen labels are no random sample: their accuracy and class frequencies are not those
 #   of the pool.

@@ -93,6 +93,6 @@ for claim in record.findings.claims:
 #   too narrow: on the test functions between a fifth and a half of held-out values lie
 #   within one standard deviation, where two thirds should. The reason was not tested.
 # * The verdicts above say where it is worse than a Gaussian process. In few dimensions each
-#   evaluation costs two to four times as much, in twenty about half.
+#   evaluation costs about two to four times as much, in twenty about half.
 # * Values are taken to be without noise; `LaplaceModel.fitted(…, noise=None)` learns it, which
 #   takes more than a handful of evaluations.

@@ -418,6 +418,7 @@ def draw(record: Record) -> Any:
     from experiments.linlap import figures
 
     data, means = record.findings.data, record.means
+    # of all seeds, also in a record that has grown
     losses = {name: {", ".join(way): means[name, nll(*way)] for way in WAYS} for name in data["nll"]}
     alone = {name: means[name, ALONE] for name in losses}
-    return figures.adapted({**data, "nll": losses, "map": alone})  # of all seeds, also in a record that has grown
+    return figures.adapted({**data, "nll": losses, "map": alone, "seeds": len(record.setup.seeds)})

@@ -24,7 +24,7 @@ def adapted(data: Mapping[str, Any]) -> Figure:
 
     Args:
         data: "grid" and "truth" (G,), "points" x and y, "bands" mean and sd by title; "scales" (K,) and "deviation" by
-            prior, one list (K,) per seed; "nll" by architecture and way, "map" by architecture.
+            prior, one list (K,) per seed; "nll" by architecture and way, "map" by architecture, means of "seeds".
     """
     columns = -(-len(data["bands"]) // 2)
     figure = style.empty(3.6 * columns, 9.2)
@@ -42,7 +42,7 @@ def adapted(data: Mapping[str, Any]) -> Figure:
     scale_to(axes[0], data["truth"], 1.2)
     style.legend(axes[0], loc="upper left", ncols=2)
     _scales(figure.add_subplot(grid[2, :columns]), data["scales"], data["deviation"])
-    _architectures(figure.add_subplot(grid[2, columns:]), data["nll"], data["map"])
+    _architectures(figure.add_subplot(grid[2, columns:]), data["nll"], data["map"], data["seeds"])
     return style.title(
         figure, "Prior precisions chosen by the evidence: at the trained weights θ̃ the error bars are too wide"
     )
@@ -56,12 +56,15 @@ def _scales(ax: Axes, scales: Sequence[float], deviation: Mapping[str, Sequence[
             plots.lines(ax, {"_" if number else name: (scales, values)}, markers="o", color=tints[name])
     style.ticks(ax, scales)
     ax.set_ylim(0, 1.3 * max(max(values) for runs in deviation.values() for values in runs))
-    style.label(ax, f"The factor does not change the network\n(toy, evidence at θ*, {len(next(iter(deviation.values())))} seeds)")
+    seeds = max(map(len, deviation.values()))
+    style.label(
+        ax, f"The factor does not change the network\n(toy, evidence at θ*, one line for each of {seeds} seeds)"
+    )
     style.label(ax, None, "factor k on the weights of the normalised layers", "mean sd of the function on the grid")
     style.legend(ax, loc="upper left", ncols=3)
 
 
-def _architectures(ax: Axes, nll: Mapping[str, Mapping[str, float]], alone: Mapping[str, float]) -> None:
+def _architectures(ax: Axes, nll: Mapping[str, Mapping[str, float]], alone: Mapping[str, float], seeds: int) -> None:
     style.plain(ax)
     places = np.arange(len(nll))
     ways = ("θ̃, single λ", "θ̃, multiple λ", "θ*, single λ", "θ*, multiple λ")
@@ -73,7 +76,9 @@ def _architectures(ax: Axes, nll: Mapping[str, Mapping[str, float]], alone: Mapp
     ax.set_xticks(places, list(nll))
     ax.set_xlim(-0.5, len(nll) - 0.5)
     ax.set_ylim(0, 1.4 * max(max(each.values()) for each in nll.values()))
-    style.label(ax, "Image classifiers of about 45,000 weights,\nprior precision by the evidence")
+    style.label(
+        ax, f"Image classifiers of about 45,000 weights,\nprior precision by the evidence (mean of {seeds} seeds)"
+    )
     style.label(ax, y="test NLL, nats per image")
     style.legend(ax, loc="upper left", ncols=3)
 

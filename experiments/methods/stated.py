@@ -132,7 +132,7 @@ def lora(text: str, column: str, other: str, bound: float, unit: str = "nats") -
 
 
 def continual(data: str, of: str = "", looks: int = 1) -> tuple[Statement, ...]:
-    """Return the claims on one series of tasks; that on elastic weight consolidation may have more looks than one."""
+    """Return the claims on one series of tasks; that on elastic weight consolidation may be looked at again."""
     ours, accuracy = f"{data}: prior, kron", "final average accuracy, %"
     return (
         Statement(

@@ -110,7 +110,7 @@ def continual_learning(
         prior: p(θ) before the first task: a precision, an object of ``osculate.priors``, or an earlier posterior, such
             as that of another record.
         weight: λ, weight of the data of each task once they count as prior. Above 1 less is forgotten and less is
-            learned; choose it on held-out data.
+            learned; choose it on held-out data. "diag" takes a larger one than "kron".
         decay: γ; below 1 earlier tasks fade with each further one.
         via: Predictive of the scores, see :func:`osculate.predict`: "mode" for the network alone.
         progress: Show a progress bar.
