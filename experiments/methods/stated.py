@@ -442,6 +442,7 @@ DOCUMENT = Document(
                         ),
                     ),
                     OURS,
+                    looks=2,
                 ),
                 Statement(
                     "Rosenbrock-20: nearer than Sobol points",
@@ -461,6 +462,7 @@ DOCUMENT = Document(
                         ),
                     ),
                     OURS,
+                    looks=2,
                 ),
                 Statement(
                     "Held-out values have the log density of a Gaussian process, within .01 nats",
