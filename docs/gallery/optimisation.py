@@ -93,7 +93,7 @@ for claim in record.findings.claims:
 #   too narrow: on the test functions between a fifth and a half of held-out values lie
 #   within one standard deviation, where two thirds should. The reason was not tested.
 # * On average it ends farther from the optimum than a Gaussian process of the same compressed
-#   values; the verdicts above say what is decided. In few dimensions each evaluation costs two to five times as much, in
-#   twenty about three fifths.
+#   values; the verdicts above say what is decided. In few dimensions each evaluation costs two
+#   to five times as much, in twenty about three fifths.
 # * Values are taken to be without noise; `LaplaceModel.fitted(…, noise=None)` learns it, which
 #   takes more than a handful of evaluations.
